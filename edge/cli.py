@@ -1,0 +1,280 @@
+"""The command line: one short function a subcommand, one place that turns errors into exit codes.
+
+Standard output carries ``--json`` alone; everything for people goes to standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from edge import __version__, errors, log, process
+
+if TYPE_CHECKING:
+    from edge.pipeline import Context, Outcome
+    from edge.project import Project
+
+app = typer.Typer(
+    name="edge",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="One source model in, tailored and proven bundles for every edge target out.",
+)
+
+# Each option is declared once; every subcommand that has it takes it from here.
+TargetOption = Annotated[
+    list[str],
+    typer.Option("--target", "-t", help="Target name, TOML path, or all; may be repeated."),
+]
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Project file.")]
+ModelOption = Annotated[
+    str, typer.Option("--model", "-m", help="Source instead of the project's: path or pkg:...")
+]
+NameOption = Annotated[str, typer.Option("--name", help="Model name (which of several models).")]
+VersionOption = Annotated[str, typer.Option("--model-version", help="Version of the model.")]
+SamplesOption = Annotated[str, typer.Option("--samples", help="Golden inputs, a .npz file.")]
+DimOption = Annotated[list[str], typer.Option("--dim", help="Bind a symbolic dimension: NAME=N.")]
+OutputOption = Annotated[str, typer.Option("--output", "-o", help="Folder for bundles.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
+EmbedOption = Annotated[
+    bool, typer.Option("--embed-runtime", help="Put the prebuilt runtime into mobile bundles.")
+]
+JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Targets built at once.")]
+
+DEFAULT_CONFIG = Path("edge.toml")
+
+
+def main(words: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit with the designed code; the only place errors are caught."""
+    words = list(sys.argv[1:] if words is None else words)
+    try:
+        code = app(args=words, prog_name="edge", standalone_mode=False)
+    except errors.EdgeError as error:
+        log.error(error.message, error.remedy)
+        if "--json" in words:
+            say_json({"error": {"message": error.message, "remedy": error.remedy}})
+        code = error.exit_code
+    except typer.Exit as stop:
+        code = stop.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        process.stop_all()
+        log.error("interrupted")
+        code = 130
+    except BrokenPipeError:
+        # The reader of our output went away (a pager, head): nothing left to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:  # noqa: BLE001 - the top: see _click_error
+        code = _click_error(error)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _click_error(error: Exception) -> int:
+    """Wrong usage in the parser's words; anything else is our own bug and keeps its traceback.
+
+    The parser's exceptions are click's, which some releases of typer carry inside themselves:
+    they are known by their method, since they cannot be imported from one place.
+    """
+    show = getattr(error, "format_message", None)
+    if show is None:
+        raise error
+    log.error(str(show()), "edge COMMAND --help lists the options")
+    return 2
+
+
+def say_json(value: Any) -> None:
+    """The one thing on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"edgewright {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def top(
+    _version_: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show version.")
+    ] = False,
+) -> None:
+    """One source model in, tailored and proven bundles for every edge target out."""
+
+
+def _context(
+    project: Project,
+    targets: list[str],
+    *,
+    output: str,
+    embed: bool = False,
+    jobs: int = 2,
+    dry: bool = False,
+) -> Context:
+    from edge.pipeline import Context, Request
+    from edge.store import Store, default_root
+
+    folder = Path(output) if output else project.base / project.file.defaults.output
+    request = Request(
+        base=project.base,
+        project=project.file,
+        models=project.models,
+        targets=project.targets(targets),
+        output=folder,
+        embed_runtime=embed,
+        jobs=jobs,
+    )
+    return Context(request, Store(default_root()), project.registry, dry)
+
+
+@app.command()
+def build(
+    target: TargetOption = [],
+    config: ConfigOption = DEFAULT_CONFIG,
+    model: ModelOption = "",
+    name: NameOption = "",
+    model_version: VersionOption = "",
+    samples: SamplesOption = "",
+    dim: DimOption = [],
+    output: OutputOption = "",
+    embed_runtime: EmbedOption = False,
+    jobs: JobsOption = 2,
+    as_json: JsonOption = False,
+) -> None:
+    """Build bundles: every model of the project for every target named."""
+    from edge import pipeline
+    from edge.project import Said, load, parse_dims
+
+    project = load(config, Said(model, name, model_version, samples, parse_dims(dim)))
+    context = _context(project, target, output=output, embed=embed_runtime, jobs=jobs)
+    outcomes = pipeline.build(context)
+    pipeline.show(outcomes)
+    _complain(outcomes)
+    code = pipeline.worst(outcomes)
+    if as_json:
+        say_json({"exit_code": code, "bundles": [_outcome_json(each) for each in outcomes]})
+    raise typer.Exit(code)
+
+
+def _complain(outcomes: list[Outcome]) -> None:
+    seen = {}
+    for outcome in outcomes:
+        if outcome.error and outcome.error.message not in seen:
+            seen[outcome.error.message] = outcome.error
+            log.error(outcome.error.message, outcome.error.remedy)
+
+
+def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "target": outcome.target,
+        "model": outcome.model,
+        "state": outcome.state,
+        "folder": str(outcome.folder) if outcome.folder else None,
+        "manifest_sha256": outcome.digest or None,
+        "sizes": outcome.manifest.get("sizes"),
+        "seconds": round(outcome.seconds, 3),
+        "exit_code": outcome.exit_code,
+    }
+    if outcome.error:
+        plain["error"] = {"message": outcome.error.message, "remedy": outcome.error.remedy}
+    return plain
+
+
+@app.command()
+def explain(
+    target: Annotated[list[str], typer.Argument(help="Targets, or all.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    model: ModelOption = "",
+    name: NameOption = "",
+    model_version: VersionOption = "",
+    samples: SamplesOption = "",
+    dim: DimOption = [],
+    output: OutputOption = "",
+    embed_runtime: EmbedOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what a build would do again, and why. Nothing is built."""
+    from edge import explain as explaining
+    from edge.project import Said, load, parse_dims
+
+    project = load(config, Said(model, name, model_version, samples, parse_dims(dim)))
+    context = _context(project, target, output=output, embed=embed_runtime, dry=True)
+    reports = explaining.explain(context)
+    for report in reports:
+        for line in report.lines():
+            log.say(line)
+    if as_json:
+        say_json([report.to_json() for report in reports])
+
+
+@app.command()
+def targets(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
+    """List the targets that can be built."""
+    from edge.config import ProjectFile, read_project
+    from edge.registry import Registry
+
+    registry = Registry(config.resolve().parent)
+    project = read_project(config) if config.is_file() else ProjectFile()
+    found = [registry.target(n, project, str(config)) for n in registry.target_names()]
+    if as_json:
+        say_json([each.model_dump(mode="json") for each in found])
+        return
+    rows = [
+        (t.name, t.recipe, f"{t.runtime.name} {t.runtime.version}", t.description) for t in found
+    ]
+    log.table("targets", ("target", "recipe", "runtime", "what"), rows)
+
+
+@app.command()
+def doctor(
+    config: ConfigOption = DEFAULT_CONFIG,
+    target: TargetOption = [],
+    as_json: JsonOption = False,
+) -> None:
+    """Say what this host can build, and for the rest what is missing and how to get it."""
+    from edge.config import ProjectFile, read_project
+    from edge.registry import Registry, preflight
+    from edge.store import Store, default_root
+
+    registry = Registry(config.resolve().parent)
+    project = read_project(config) if config.is_file() else ProjectFile()
+    names = [n for n in target if n != "all"] or list(registry.target_names())
+    found = [registry.target(n, project, str(config)) for n in names]
+    lacks = preflight(Store(default_root()), found, embed=False)
+    rows = []
+    for each in found:
+        missing = [lack for lack in lacks if lack.target == each.name]
+        state = "missing: " + ", ".join(lack.what for lack in missing) if missing else "ready"
+        rows.append((each.name, state, "; ".join(lack.remedy for lack in missing)))
+    log.table("this host", ("target", "state", "fix"), rows)
+    if as_json:
+        say_json([{"target": t, "state": s, "fix": f} for t, s, f in rows])
+    raise typer.Exit(errors.Unavailable.exit_code if lacks else 0)
+
+
+@app.command()
+def schema(
+    kind: Annotated[str, typer.Argument(help="project, target, devices or manifest.")] = "",
+) -> None:
+    """Print the JSON Schema of a file; without a name, of all of them."""
+    from edge.config import SCHEMAS, did_you_mean
+    from edge.manifest import SCHEMA
+
+    found = {name: model.model_json_schema() for name, model in SCHEMAS.items()}
+    found["manifest"] = SCHEMA
+    if kind and kind not in found:
+        raise errors.UsageError(f"no schema {kind!r}", remedy=did_you_mean(kind, sorted(found)))
+    say_json(found[kind] if kind else found)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""``edge explain``: what a build would do again, and why, without doing it.
+
+The recipe runs dry; every step that is not stored is held against the same step in the manifest
+of the bundle that was built last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from edge import bundle, config, errors, pipeline
+from edge.job import PENDING
+from edge.manifest import digest
+from edge.prepare import prepare
+
+
+@dataclass(frozen=True)
+class Report:
+    """What would happen to one bundle."""
+
+    target: str
+    model: str
+    state: str
+    reasons: tuple[str, ...] = ()
+    steps: tuple[tuple[str, str], ...] = field(default_factory=tuple)
+
+    def lines(self) -> list[str]:
+        """The report for a person."""
+        head = f"{self.target}/{self.model}: {self.state}"
+        return [head, *(f"  {why}" for why in self.reasons),
+                *(f"  {step}: {why}" for step, why in self.steps)]  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for a machine."""
+        return {
+            "target": self.target,
+            "model": self.model,
+            "state": self.state,
+            "reasons": list(self.reasons),
+            "steps": [{"step": step, "why": why} for step, why in self.steps],
+        }
+
+
+def explain(context: pipeline.Context) -> list[Report]:
+    """One report for each model and target of a dry context."""
+    request = context.request
+    prepared = [prepare(context.steps(), spec, request.base) for spec in request.models]
+    reports = []
+    for target in request.targets:
+        made = pipeline.bundles(context, target, prepared)
+        for each in prepared:
+            folder = request.folder(each.spec, target)
+            reports.append(_report(target, each.spec.name, folder, made[each.spec.name][1]))
+    return reports
+
+
+def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any]) -> Report:
+    try:
+        old = bundle.read_manifest(folder)
+    except errors.UsageError:
+        return Report(target.name, model, "never built here", (f"there is no bundle in {folder}",))
+    waiting = [step for step in new["steps"] if step["key"] == PENDING]
+    steps = tuple((step["step"], _why(step, old["steps"])) for step in waiting)
+    changed = tuple(_differences("", _settings(old), _settings(new)))
+    if not steps and digest(old) == digest(new):
+        return Report(target.name, model, "up to date")
+    state = (
+        f"{len(steps)} of {len(new['steps'])} steps would run again"
+        if steps
+        else "would be written again; no step would run"
+    )
+    return Report(target.name, model, state, changed, steps)
+
+
+def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("target", "model", "samples", "runtime", "provider", "tolerance", "budget")
+    chosen = {name: manifest.get(name) for name in names}
+    chosen["budget"] = {k: v["limit"] for k, v in (manifest.get("budget") or {}).items()}
+    return chosen
+
+
+def _why(step: Mapping[str, Any], old: list[dict[str, Any]]) -> str:
+    candidates = [each for each in old if each["step"] == step["step"]]
+    if not candidates:
+        return "has not run for this bundle before"
+    differences = min((_step_differences(step, each) for each in candidates), key=len)
+    return "; ".join(differences) or "its stored result is gone"
+
+
+def _step_differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    found = []
+    if new["version"] != old["version"]:
+        found.append(f"the step itself changed (version {old['version']} -> {new['version']})")
+    for name, value in new["inputs"].items():
+        before = old["inputs"].get(name)
+        if value.get("sha256") == PENDING:
+            found.append(f"its input {name!r} will be made again")
+        elif before != value:
+            what = "external data" if before and before["sha256"] == value["sha256"] else "content"
+            found.append(f"the {what} of its input {name!r} changed")
+    waiting = any(value.get("sha256") == PENDING for value in new["inputs"].values())
+    if not waiting:
+        found += _differences("parameter ", old["parameters"], new["parameters"])
+    return found + list(_differences("tool ", old["tools"], new["tools"]))
+
+
+def _differences(prefix: str, old: Any, new: Any, path: str = "") -> list[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        found = []
+        for name in sorted({*old, *new}):
+            inner = f"{path}.{name}" if path else str(name)
+            found += _differences(prefix, old.get(name), new.get(name), inner)
+        return found
+    if old == new or PENDING in (old, new):
+        return []
+    return [f"{prefix}{path}: {_short(old)} -> {_short(new)}"]
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,167 @@
+"""All that a recipe may know, and how it runs steps.
+
+A recipe is two functions: ``artifact(job)`` converts the canonical model, ``build(job)`` says
+what the bundle holds. Both only call ``job.step`` and hand results on; nothing reads a file, so
+the very same code answers ``edge explain``: there a step that is not stored yields
+:class:`Pending` results, and what depends on them is pending too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from edge import config, errors, log, process
+from edge.bundle import BundleFile
+from edge.step import Step
+from edge.store import File, Result, Store
+
+PENDING = "?"
+Overlay = Callable[[str], Path | None]
+
+
+def tool_versions(tools: tuple[str, ...], pinned: Mapping[str, str]) -> dict[str, str]:
+    """Versions of the distributions that a step uses; pinned ones win over installed ones.
+
+    Raises :class:`errors.ToolMissing` naming the distribution that is not installed.
+    """
+    found = {}
+    for tool in tools:
+        try:
+            found[tool] = pinned.get(tool) or version(tool)
+        except PackageNotFoundError as error:
+            raise errors.ToolMissing(
+                f"the Python package {tool} is not installed", remedy=f"pip install {tool}"
+            ) from error
+    return found
+
+
+@dataclass
+class Steps:
+    """Runs steps through the store and remembers what was run, found or missing.
+
+    ``dry``: nothing is made; what is not stored comes back pending. ``overlay`` gives the folder
+    of another onnxruntime release, where the installed one is not the wanted one.
+    """
+
+    store: Store
+    overlay: Overlay
+    dry: bool = False
+    made: list[Result] = field(default_factory=list)
+    used: list[Result] = field(default_factory=list)
+
+    def run(
+        self, step: Step, arguments: Mapping[str, Any], *, ort: str = "", title: str = ""
+    ) -> Result:
+        """The step's result for these arguments: stored, made, or (dry) pending.
+
+        :class:`File` arguments are inputs, all others parameters. ``ort`` is the onnxruntime
+        release that the step must run under (default: the installed one).
+        """
+        ingredients = _ingredients(step, arguments, {"onnxruntime": ort} if ort else {})
+        pending = PENDING in {value.get("sha256") for value in ingredients["inputs"].values()}
+        result = None if pending else self.store.find(ingredients)
+        if result is None:
+            result = self._make(step, arguments, ingredients, title or step.name)
+        self.used.append(result)
+        return result
+
+    def _make(
+        self, step: Step, arguments: Mapping[str, Any], ingredients: dict[str, Any], title: str
+    ) -> Result:
+        if self.dry:
+            return Result(step.name, PENDING, ingredients, Path(), PendingFiles(), PendingFacts())
+        wanted = ingredients["tools"].get("onnxruntime", "")
+        overlay = self.overlay(wanted) if wanted else None
+        plain = {k: v.path if isinstance(v, File) else v for k, v in arguments.items()}
+        with log.step(title) as running:
+            result = self.store.make(
+                ingredients, lambda out: _call(step, {"out": out, **plain}, overlay)
+            )
+            sizes = sum(file.size for file in result.files.values())
+            running.note = log.human_bytes(sizes) if sizes else ""
+        self.made.append(result)
+        return result
+
+
+def _call(step: Step, arguments: dict[str, Any], overlay: Path | None) -> dict[str, Any] | None:
+    if not step.isolated:
+        return step.function(**arguments)
+    facts = process.run_python(step.address, arguments, timeout=step.timeout, overlay=overlay)
+    return facts if isinstance(facts, dict) else None
+
+
+def _ingredients(
+    step: Step, arguments: Mapping[str, Any], pinned: Mapping[str, str]
+) -> dict[str, Any]:
+    files = {name: value for name, value in arguments.items() if isinstance(value, File)}
+    return {
+        "step": step.name,
+        "version": step.version,
+        "parameters": {k: v for k, v in arguments.items() if k not in files},
+        "inputs": {name: file.identity() for name, file in files.items()},
+        "tools": tool_versions(step.tools, pinned),
+    }
+
+
+class PendingFiles(dict[str, File]):
+    """Files of a step that has not run: every name is there, every hash is unknown."""
+
+    def __missing__(self, name: str) -> File:
+        return File(Path(name), PENDING, 0)
+
+
+class PendingFacts(dict[str, Any]):
+    """Facts of a step that has not run: unknown."""
+
+    def __missing__(self, name: str) -> Any:
+        return None
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model for one target. ``artifact`` and ``closure`` are set for ``build(job)``.
+
+    ``canonical`` is the model's canonical form, ``samples`` the golden samples, ``closure`` the
+    operator configuration of the project's models for this target.
+    """
+
+    model: config.ModelSpec
+    target: config.Target
+    steps: Steps
+    canonical: File
+    samples: Result
+    template: Callable[[str], File]
+    fetch: Callable[[config.Pin], File]
+    embed_runtime: bool = False
+    artifact: File | None = None
+    closure: Result | None = None
+
+    def step(self, step: Step, **arguments: Any) -> Result:
+        """Run a step through the store, under the target's onnxruntime release if it uses one."""
+        wanted = self.target.runtime.version if "onnxruntime" in step.tools else ""
+        title = f"{self.target.name}/{self.model.name}: {step.name}"
+        return self.steps.run(step, arguments, ort=wanted, title=title)
+
+    def built(self) -> File:
+        """The artifact, in ``build(job)``."""
+        if self.artifact is None:
+            raise errors.StepFailed(f"recipe {self.target.recipe}: build() before artifact()")
+        return self.artifact
+
+    def with_artifact(self, artifact: File, closure: Result) -> Job:
+        """The job for ``build``: everything known."""
+        return replace(self, artifact=artifact, closure=closure)
+
+    def runtime_files(self) -> tuple[BundleFile, ...]:
+        """The pinned files of the runtime that the bundle carries."""
+        pins = self.target.runtime.files
+        pins += self.target.runtime.embeddable if self.embed_runtime else ()
+        return tuple(BundleFile.of(pin.path, self.fetch(pin), "runtime") for pin in pins)
+
+    def tree(self, folder: str, result: Result, role: str) -> tuple[BundleFile, ...]:
+        """All files of a result, below ``folder`` of the bundle."""
+        return tuple(BundleFile.of(f"{folder}/{n}", f, role) for n, f in result.files.items())

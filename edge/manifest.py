@@ -1,0 +1,187 @@
+"""``manifest.json``: what a bundle is, what it needs, how it was made and proven.
+
+Its JSON Schema is printed by ``edge schema manifest``. No absolute path, time or host name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from edge import errors
+from edge.bundle import SCHEMA_VERSION, Bundle, BundleFile, manifest_bytes
+from edge.job import Job
+from edge.store import File, Result, canonical_json
+
+SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+SIZE = {
+    "type": "object",
+    "required": ["raw", "compressed"],
+    "properties": {
+        "raw": {"type": ["integer", "null"], "description": "bytes"},
+        "compressed": {"type": ["integer", "null"], "description": "bytes under gzip -9"},
+    },
+}
+SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "edgewright bundle manifest",
+    "type": "object",
+    "required": [
+        "schema", "state", "target", "model", "samples", "runtime", "artifact", "closure",
+        "steps", "parity", "tolerance", "budget", "sizes", "files",
+    ],
+    "properties": {
+        "schema": {"const": SCHEMA_VERSION},
+        "state": {"enum": ["built", "planned"]},
+        "planned": {"type": "array", "items": {"type": "string"}},
+        "target": {"type": "object", "required": ["name", "platform", "recipe"]},
+        "model": {
+            "type": "object",
+            "required": ["name", "version", "source", "sha256"],
+            "properties": {"sha256": SHA256},
+        },
+        "samples": {"type": "object", "required": ["sha256", "count"]},
+        "runtime": {"type": "object", "required": ["name", "version", "embedded"]},
+        "artifact": {"type": "string"},
+        "closure": {"type": "object"},
+        "steps": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["step", "version", "key", "parameters", "inputs", "tools"],
+            },
+        },
+        "parity": {"type": "array"},
+        "tolerance": {"type": "object"},
+        "budget": {"type": "object"},
+        "sizes": {
+            "type": "object",
+            "required": ["artifact", "runtime", "total"],
+            "additionalProperties": SIZE,
+        },
+        "files": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["path", "role", "sha256", "size"],
+                "properties": {
+                    "path": {"type": "string"},
+                    "sha256": SHA256,
+                    "size": {"type": "integer", "minimum": 0},
+                    "executable": {"type": "boolean"},
+                },
+            },
+        },
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the pipeline knows when a bundle is complete."""
+
+    job: Job
+    source: File
+    made: Bundle
+    files: Sequence[BundleFile]
+    sizes: dict[str, dict[str, int | None]]
+    parity: list[dict[str, Any]]
+    closure: Result
+
+
+def digest(manifest: dict[str, Any]) -> str:
+    """The bundle's identity: SHA-256 (hex) of its manifest's bytes."""
+    return hashlib.sha256(manifest_bytes(manifest)).hexdigest()
+
+
+def manifest_of(parts: Parts) -> dict[str, Any]:
+    """The manifest; raises :class:`errors.BudgetExceeded` when a size is over its limit."""
+    target, model = parts.job.target, parts.job.model
+    return {
+        "schema": SCHEMA_VERSION,
+        "state": "planned" if parts.made.planned else "built",
+        "planned": list(parts.made.planned),
+        "target": {
+            "name": target.name,
+            "platform": target.platform,
+            "recipe": target.recipe,
+            "dims": target.dims,
+        },
+        "model": {
+            "name": model.name,
+            "version": model.version,
+            "source": _source(model.source),
+            "sha256": _identity(parts.source.identity()),
+        },
+        "samples": _samples(parts.job.samples),
+        "runtime": _runtime(parts),
+        "provider": target.provider,
+        "artifact": parts.job.built().path.name,
+        "closure": dict(parts.closure.facts),
+        "steps": [_step(result) for result in _once(parts.job.steps.used)],
+        "parity": parts.parity,
+        "tolerance": target.tolerance.model_dump(),
+        "budget": _budget(parts),
+        "sizes": parts.sizes,
+        "files": [file.entry() for file in sorted(parts.files, key=lambda file: file.path)],
+    }
+
+
+def _source(source: str) -> str:
+    """The source as the user said it, without the folders of this machine."""
+    return source if source.startswith("pkg:") else source.replace("\\", "/").rpartition("/")[2]
+
+
+def _identity(value: Any) -> str:
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def _samples(result: Result) -> dict[str, Any]:
+    contents = {name: file.sha256 for name, file in result.files.items()}
+    return {"sha256": _identity(contents), "count": result.facts["samples"]}
+
+
+def _runtime(parts: Parts) -> dict[str, Any]:
+    target = parts.job.target
+    return {
+        "name": target.runtime.name,
+        "version": target.runtime.version,
+        "coordinates": target.runtime.coordinates,
+        "requires": target.requires,
+        "embedded": any(file.role == "runtime" for file in parts.files),
+        **parts.made.runtime,
+    }
+
+
+def _budget(parts: Parts) -> dict[str, dict[str, int | None]]:
+    limits = parts.job.target.budget.model_dump()
+    sizes = parts.sizes
+    values = {
+        "artifact_bytes": sizes["artifact"]["raw"],
+        "runtime_bytes": sizes["runtime"]["raw"],
+        "total_bytes": sizes["total"]["raw"],
+        "total_compressed_bytes": sizes["total"]["compressed"],
+    }
+    for name, value in values.items():
+        limit = limits[name]
+        if limit is not None and value is not None and value > limit:
+            raise errors.BudgetExceeded(
+                f"{parts.job.target.name}/{parts.job.model.name}: {name} is {value}, "
+                f"the budget is {limit}",
+                remedy="make it smaller (precision, reduced runtime) or raise [budget]",
+            )
+    return {name: {"limit": limits[name], "value": values[name]} for name in values}
+
+
+def _once(results: Sequence[Result]) -> list[Result]:
+    return list({result.key: result for result in results}.values())
+
+
+def _step(result: Result) -> dict[str, Any]:
+    return {
+        "step": result.step,
+        "key": result.key,
+        **{name: result.ingredients[name] for name in ("version", "parameters", "inputs", "tools")},
+    }

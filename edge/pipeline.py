@@ -1,0 +1,304 @@
+"""The whole way of a build, as short lists of functions.
+
+For each model: locate, import, golden samples (``edge.sources.prepare``). For each target:
+canonical forms, artifacts by the recipe, the closure over all models, parity of every stage,
+the bundle. One failing target does not stop the others; the whole is the worst of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from edge import bundle, config, errors, log, model
+from edge.bundle import BundleFile
+from edge.convert.compressed_size import compressed_size
+from edge.convert.measure_parity import measure_parity
+from edge.convert.operator_closure import closure_config, operator_closure
+from edge.convert.run_artifact import run_artifact
+from edge.job import PENDING, Job, PendingFacts, Steps
+from edge.manifest import Parts, digest, manifest_of
+from edge.prepare import Prepared, prepare
+from edge.registry import Registry
+from edge.samples import INDEX
+from edge.store import File, Result, Store
+from edge.tools.fetch import fetch
+from edge.tools.ort_release import overlay
+
+CONFIG = "required_operators_and_types.config"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to build: ``base`` is the project's folder, relative sources start there."""
+
+    base: Path
+    project: config.ProjectFile
+    models: tuple[config.ModelSpec, ...]
+    targets: tuple[config.Target, ...]
+    output: Path
+    embed_runtime: bool = False
+    jobs: int = 2
+
+    def folder(self, spec: config.ModelSpec, target: config.Target) -> Path:
+        """Where the bundle of one model for one target lies."""
+        return self.output / spec.name / spec.version / target.name
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one model for one target. True when it is good."""
+
+    target: str
+    model: str
+    state: str
+    folder: Path | None = None
+    manifest: dict[str, Any] = field(default_factory=dict)
+    error: errors.EdgeError | None = None
+    digest: str = ""
+    seconds: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.error is None
+
+    @property
+    def exit_code(self) -> int:
+        """0 when good, else the error's."""
+        return self.error.exit_code if self.error else 0
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the stages share."""
+
+    request: Request
+    store: Store
+    registry: Registry
+    dry: bool = False
+
+    def steps(self) -> Steps:
+        """A fresh record of steps over the shared store."""
+        return Steps(self.store, lambda release: overlay(self.store.root, release), dry=self.dry)
+
+    def fetch(self, pin: config.Pin) -> File:
+        """A pinned file; in a dry run it may not be there yet, but its content is known."""
+        if self.dry:
+            return self.store.blob(pin.sha256) or File(Path(PENDING), pin.sha256, 0)
+        return fetch(self.store, pin)
+
+
+def build(context: Context) -> list[Outcome]:
+    """Build every model for every target of the request; failures are outcomes."""
+    request = context.request
+    prepared, failed = _prepare_all(context)
+    if failed:
+        # The closure is a union over all models, so no target is whole without each of them.
+        return [
+            Outcome(target.name, spec.name, "failed", error=failed[0])
+            for target in request.targets
+            for spec in request.models
+        ]
+    with ThreadPoolExecutor(max_workers=max(1, request.jobs)) as pool:
+        rows = pool.map(lambda target: _build_target(context, target, prepared), request.targets)
+        return [outcome for row in rows for outcome in row]
+
+
+def _prepare_all(context: Context) -> tuple[list[Prepared], list[errors.EdgeError]]:
+    failures: list[errors.EdgeError] = []
+
+    def one(spec: config.ModelSpec) -> Prepared | None:
+        try:
+            return prepare(context.steps(), spec, context.request.base)
+        except errors.EdgeError as error:
+            failures.append(error)
+            return None
+
+    with ThreadPoolExecutor(max_workers=max(1, context.request.jobs)) as pool:
+        found = list(pool.map(one, context.request.models))
+    return [each for each in found if each is not None], failures
+
+
+def _build_target(
+    context: Context, target: config.Target, prepared: Sequence[Prepared]
+) -> list[Outcome]:
+    started = time.monotonic()
+    try:
+        made = bundles(context, target, prepared)
+        return [_write(context, target, each, made[each.spec.name], started) for each in prepared]
+    except errors.EdgeError as error:
+        seconds = time.monotonic() - started
+        return [
+            Outcome(target.name, each.spec.name, "failed", error=error, seconds=seconds)
+            for each in prepared
+        ]
+
+
+def _write(
+    context: Context,
+    target: config.Target,
+    prepared: Prepared,
+    made: tuple[tuple[BundleFile, ...], dict[str, Any]],
+    started: float,
+) -> Outcome:
+    folder = context.request.folder(prepared.spec, target)
+    files, manifest = made
+    written = bundle.write(folder, files, manifest)
+    state = "built" if written else "unchanged"
+    return Outcome(
+        target.name,
+        prepared.spec.name,
+        state,
+        folder,
+        manifest,
+        digest=digest(manifest),
+        seconds=time.monotonic() - started,
+    )
+
+
+def bundles(
+    context: Context, target: config.Target, prepared: Sequence[Prepared]
+) -> dict[str, tuple[tuple[BundleFile, ...], dict[str, Any]]]:
+    """Files and manifest of every model for one target, by model name."""
+    recipe = context.registry.recipe(target.recipe)
+    jobs = [_job(context, target, each) for each in prepared]
+    artifacts = [recipe.artifact(job) for job in jobs]
+    closures = [
+        job.step(operator_closure, model=artifact)
+        for job, artifact in zip(jobs, artifacts, strict=True)
+    ]
+    made = {}
+    for job, artifact, each, closure in zip(jobs, artifacts, prepared, closures, strict=True):
+        ready = job.with_artifact(artifact, _union(job, closures))
+        made[job.model.name] = _bundle(recipe, ready, each, closure)
+    return made
+
+
+def _job(context: Context, target: config.Target, prepared: Prepared) -> Job:
+    facts = prepared.imported.facts
+    if not isinstance(facts, PendingFacts):
+        model.refuse_newer(target.runtime.version, facts["opset"], facts["ir_version"], target.name)
+    steps = context.steps()
+    steps.used += prepared.history
+    canonical = prepared.canonical(steps, bind=target.dims == "bound")
+    return Job(
+        model=prepared.spec,
+        target=target,
+        steps=steps,
+        canonical=canonical.file("model.onnx"),
+        samples=prepared.samples,
+        template=context.registry.template,
+        fetch=context.fetch,
+        embed_runtime=context.request.embed_runtime,
+    )
+
+
+def _union(job: Job, closures: Sequence[Result]) -> Result:
+    """The configuration over all models of the project, proven to hold each of them."""
+    return job.step(
+        closure_config,
+        platform=job.target.platform,
+        ort_version=job.target.runtime.version,
+        **{f"m{n}": each.file("closure.json") for n, each in enumerate(closures)},
+    )
+
+
+def _bundle(
+    recipe: ModuleType, job: Job, prepared: Prepared, closure: Result
+) -> tuple[tuple[BundleFile, ...], dict[str, Any]]:
+    artifact = job.built()
+    parity = _parity(job, artifact)
+    made: bundle.Bundle = recipe.build(job)
+    assert job.closure is not None  # noqa: S101 - with_artifact set it
+    files = (
+        BundleFile.of(artifact.path.name, artifact, "artifact"),
+        BundleFile.of(CONFIG, job.closure.file(CONFIG), "closure"),
+        *job.tree("samples", job.samples, "samples"),
+        *made.files,
+    )
+    sizes = _sizes(job, files)
+    parts = Parts(job, prepared.source, made, files, sizes, parity, closure)
+    return files, manifest_of(parts)
+
+
+def _parity(job: Job, artifact: File) -> list[dict[str, Any]]:
+    """Every stage held against the golden samples; the first outside the tolerance is named."""
+    stages = []
+    golden = job.samples.file(INDEX)
+    for stage, file in (("canonical", job.canonical), (artifact.path.name, artifact)):
+        ran = job.step(run_artifact, model=file, golden=golden)
+        held = job.step(
+            measure_parity,
+            actual=ran.file(INDEX),
+            golden=golden,
+            tolerance=job.target.tolerance.model_dump(),
+        )
+        if held.facts["reasons"]:
+            raise errors.ParityFailed(
+                f"{job.target.name}/{job.model.name}: the first stage that diverges is "
+                f"{stage}: {held.facts['reasons'][0]}" + _more(len(held.facts["reasons"]) - 1),
+                remedy="look at the step that made it, or widen [tolerance] of the target",
+            )
+        outputs = held.facts["outputs"]
+        stages.append({"stage": stage, "runtime": ran.facts["runtime"], "outputs": outputs})
+    return stages
+
+
+def _more(count: int) -> str:
+    return f" (and {count} more)" if count > 0 else ""
+
+
+def _sizes(job: Job, files: Sequence[BundleFile]) -> dict[str, dict[str, int | None]]:
+    """Raw and gzip -9 bytes of artifact, runtime and both together (what a device needs)."""
+    sizes: dict[str, dict[str, int | None]] = {}
+    for role in ("artifact", "runtime"):
+        measured = [
+            job.steps.run(compressed_size, {"file": file.source}, title=f"size of {file.path}")
+            for file in files
+            if file.role == role
+        ]
+        sizes[role] = {
+            kind: sum(each.facts[kind] or 0 for each in measured) if measured else None
+            for kind in ("raw", "compressed")
+        }
+    sizes["total"] = {
+        kind: sum(sizes[role][kind] or 0 for role in ("artifact", "runtime"))
+        for kind in ("raw", "compressed")
+    }
+    return sizes
+
+
+def worst(outcomes: Sequence[Outcome]) -> int:
+    """The exit code of the whole: the worst of its parts (a broken build over a gate's no)."""
+    order = (0, 5, 1, 3, 2, 4)
+    return max((outcome.exit_code for outcome in outcomes), key=order.index, default=0)
+
+
+def show(outcomes: Sequence[Outcome]) -> None:
+    """The closing table."""
+    rows = []
+    for outcome in outcomes:
+        sizes = outcome.manifest.get("sizes", {})
+        where = str(outcome.folder) if outcome.folder else ""
+        problem = outcome.error.message.splitlines()[0] if outcome.error else where
+        rows.append(
+            (
+                outcome.target,
+                outcome.model,
+                outcome.state,
+                *(_size(sizes, role) for role in ("artifact", "runtime", "total")),
+                outcome.digest[:12],
+                problem,
+            )
+        )
+    columns = ("target", "model", "state", "artifact", "runtime", "total", "manifest", "where")
+    log.table("bundles", columns, rows)
+
+
+def _size(sizes: dict[str, Any], role: str) -> str:
+    raw = sizes.get(role, {}).get("raw")
+    return log.human_bytes(raw) if raw else "-"

@@ -1,0 +1,235 @@
+"""The only place that starts processes on this machine.
+
+``run`` starts a tool: argument list only (never a shell string), always a deadline, both
+streams read as they come, the whole process group ended when the deadline passes.
+``run_python`` calls one of our own functions in a Python process of its own: native converters
+and runtimes crash (onnxruntime 1.24 to 1.32 dies on silero_vad.onnx with pinned dimensions),
+and a crash must be a failed step, not the end of the build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import json
+import operator
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge import errors
+
+TAIL_LINES = 12
+_alive: set[subprocess.Popen[bytes]] = set()
+PACKAGE_PARENT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class Completed:
+    """What a finished process left: streams decoded as UTF-8 (bad bytes replaced), seconds."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    def tail(self, lines: int = TAIL_LINES) -> str:
+        """The last lines that it printed, standard error preferred."""
+        return tail(self.stderr if self.stderr.strip() else self.stdout, lines)
+
+
+def tail(text: str, lines: int = TAIL_LINES) -> str:
+    """The last non-empty ``lines`` lines of ``text``."""
+    return "\n".join([line for line in text.splitlines() if line.strip()][-lines:])
+
+
+def describe_exit(returncode: int) -> str:
+    """``returncode`` in words: ``exit code 3`` or ``signal 11 (SIGSEGV)``."""
+    if returncode >= 0:
+        return f"exit code {returncode}"
+    try:
+        name = signal.Signals(-returncode).name
+    except ValueError:
+        name = "unknown"
+    return f"signal {-returncode} ({name})"
+
+
+def run(
+    argv: Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    check: bool = True,
+) -> Completed:
+    """Run ``argv`` for at most ``timeout`` seconds and return what it left.
+
+    Raises :class:`errors.ToolMissing` when the program does not exist and
+    :class:`errors.RunFailed` on the deadline or, with ``check``, on a non-zero exit.
+    """
+    words = tuple(os.fspath(word) for word in argv)
+    started = time.monotonic()
+    try:
+        child = subprocess.Popen(  # a list of words, no shell
+            words,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        raise errors.ToolMissing(
+            f"cannot start {words[0]}: {error.strerror}",
+            remedy=f"install {Path(words[0]).name} or put it on the PATH",
+        ) from error
+    out, err = _communicate(child, stdin, timeout)
+    done = Completed(
+        words,
+        child.returncode,
+        out.decode("utf-8", "replace"),
+        err.decode("utf-8", "replace"),
+        time.monotonic() - started,
+    )
+    if check and done.returncode != 0:
+        raise errors.RunFailed(
+            f"{Path(words[0]).name} ended with {describe_exit(done.returncode)}:\n{done.tail()}"
+        )
+    return done
+
+
+def _communicate(
+    child: subprocess.Popen[bytes], stdin: bytes, timeout: float
+) -> tuple[bytes, bytes]:
+    _alive.add(child)
+    try:
+        return child.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _kill_group(child)
+        raise errors.RunFailed(
+            f"{child.args[0] if isinstance(child.args, tuple) else child.args} "  # type: ignore[str-bytes-safe]
+            f"did not end within {timeout:g} s and was stopped"
+        ) from None
+    except BaseException:
+        # Ctrl-C: the child has a session of its own, so the terminal's signal missed it.
+        _kill_group(child)
+        raise
+    finally:
+        _alive.discard(child)
+
+
+def stop_all() -> None:
+    """End every process that is still running, with its children: the run was interrupted."""
+    for child in tuple(_alive):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+
+
+def _kill_group(child: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+
+
+def which(name: str) -> Path | None:
+    """The program ``name``: beside this interpreter first (PyPI ships node, zig ...), then PATH."""
+    beside = Path(sys.executable).parent / name
+    if beside.is_file() and os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which(name)
+    return Path(found) if found else None
+
+
+def run_python(
+    function: str,
+    arguments: Mapping[str, Any],
+    *,
+    timeout: float,
+    overlay: Path | None = None,
+) -> Any:
+    """Call ``module:name`` with keyword ``arguments`` in a process of its own.
+
+    Arguments and the returned value are JSON plus :class:`pathlib.Path`. ``overlay`` is a folder
+    of packages that win over the installed ones (another onnxruntime release). An
+    :class:`errors.EdgeError` raised there is raised here; any other end, a native crash
+    included, is :class:`errors.StepFailed` with the last lines printed.
+    """
+    with tempfile.TemporaryDirectory(prefix="edge-call-") as folder:
+        answer = Path(folder) / "answer.json"
+        call = {"function": function, "arguments": _encode(dict(arguments)), "answer": str(answer)}
+        done = run(
+            [sys.executable, "-P", "-c", "from edge import process; process.child()"],
+            timeout=timeout,
+            env=_child_environment(overlay),
+            stdin=json.dumps(call).encode(),
+            check=False,
+        )
+        name = function.rpartition(":")[2].partition(".")[0]
+        if done.returncode != 0 or not answer.exists():
+            raise errors.StepFailed(
+                f"{name} ended with {describe_exit(done.returncode)}, its last lines:\n"
+                f"{done.tail() or '(it printed nothing)'}"
+            )
+        return _result_of(json.loads(answer.read_text(encoding="utf-8")))
+
+
+def _result_of(answer: dict[str, Any]) -> Any:
+    if "error" in answer:
+        cause = answer["error"]
+        kind: type[errors.EdgeError] = getattr(errors, cause["class"])
+        raise kind(cause["message"], remedy=cause["remedy"])
+    return _decode(answer["value"])
+
+
+def _child_environment(overlay: Path | None) -> dict[str, str]:
+    paths = [str(overlay)] if overlay else []
+    paths += [str(PACKAGE_PARENT), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def child() -> None:
+    """The other side of :func:`run_python`."""
+    call = json.loads(sys.stdin.read())
+    module, _, name = call["function"].partition(":")
+    function = operator.attrgetter(name)(importlib.import_module(module))
+    try:
+        answer = {"value": _encode(function(**_decode(call["arguments"])))}
+    except errors.EdgeError as error:
+        cause = {
+            "class": type(error).__name__,
+            "message": error.message,
+            "remedy": error.remedy,
+        }
+        answer = {"error": cause}
+    Path(call["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Path):
+        return {"$path": str(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_encode(item) for item in value]
+    return value
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"$path"}:
+            return Path(value["$path"])
+        return {key: _decode(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_decode(item) for item in value]
+    return value

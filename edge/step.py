@@ -1,0 +1,48 @@
+"""What a step is: a function from files to files, with a name, a version and its tools.
+
+A step function takes ``out`` (an empty folder that it fills) and keyword arguments; arguments
+that are :class:`pathlib.Path` are its input files, all others must be JSON values. It returns a
+small JSON mapping of facts, or None. Same inputs, same bytes: no time of day, no absolute path,
+no host name may reach what it writes. Raise ``version`` whenever the output for the same input
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Facts = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step: ``tools`` are distributions whose installed versions go into the key."""
+
+    function: Callable[..., Facts | None]
+    version: int
+    tools: tuple[str, ...]
+    isolated: bool
+    timeout: float
+
+    @property
+    def name(self) -> str:
+        """The function's name, which is the step's name in keys, manifests and logs."""
+        return self.function.__name__
+
+    @property
+    def address(self) -> str:
+        """``module:name`` of the function, for a process of its own."""
+        return f"{self.function.__module__}:{self.name}.function"
+
+
+def step(
+    *, version: int, tools: tuple[str, ...] = (), isolated: bool = True, timeout: float = 1800
+) -> Callable[[Callable[..., Facts | None]], Step]:
+    """Declare a step. ``isolated`` steps run in a process of their own, native code must."""
+
+    def declare(function: Callable[..., Facts | None]) -> Step:
+        return Step(function, version, tools, isolated, timeout)
+
+    return declare

@@ -1,0 +1,233 @@
+"""The content-addressed store: results of steps, and pinned blobs.
+
+Layout, below one folder::
+
+    objects/<k0k1>/<key>/result.json, files/...   a step's result; key: SHA-256 of all that went in
+    blobs/<sha256>                                pinned files
+    locks/<key>                                   held (flock) while a result is being made
+    tmp/<key>.<random>/                           work in progress
+
+A result appears whole or not at all: it is made in ``tmp``, flushed to disk and renamed. Two
+processes that want one result exclude each other by a lock that dies with its holder; what a
+killed build left in ``tmp`` is swept by the next one that holds the same lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from edge import errors
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class File:
+    """A file with its content's SHA-256 (hex) and size in bytes.
+
+    ``companions`` are files that it refers to by relative name (external data of a model).
+    """
+
+    path: Path
+    sha256: str
+    size: int
+    companions: tuple[tuple[str, str], ...] = ()
+
+    def identity(self) -> Any:
+        """What goes into a step's key: contents, and names only where the content names them."""
+        return {"sha256": self.sha256, **({"with": self.companions} if self.companions else {})}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a step left: its files by relative name, and its facts."""
+
+    step: str
+    key: str
+    ingredients: Mapping[str, Any]
+    folder: Path
+    files: Mapping[str, File]
+    facts: Mapping[str, Any]
+
+    def file(self, name: str) -> File:
+        """One file of the result, with its external data as companions."""
+        found = self.files[name]
+        data = [(other, f.sha256) for other, f in self.files.items() if other == f"{name}.data"]
+        return File(found.path, found.sha256, found.size, tuple(sorted(data)))
+
+
+def hash_file(path: Path) -> tuple[str, int]:
+    """SHA-256 (hex) and size in bytes of a file's content."""
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+        return digest.hexdigest(), stream.tell()
+
+
+def as_file(path: Path, companions: tuple[tuple[str, str], ...] = ()) -> File:
+    """``path`` with its hash; :class:`errors.UsageError` when it cannot be read."""
+    try:
+        return File(path, *hash_file(path), companions)
+    except OSError as error:
+        raise errors.UsageError(f"cannot read {path}: {error.strerror}") from error
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with one spelling: sorted keys, no spaces, no NaN."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def key_of(ingredients: Mapping[str, Any]) -> str:
+    """The key of a result: SHA-256 over everything that went in."""
+    return hashlib.sha256(canonical_json(ingredients).encode()).hexdigest()
+
+
+def default_root() -> Path:
+    """``$EDGE_STORE``, else ``$XDG_CACHE_HOME/edgewright``, else ``~/.cache/edgewright``."""
+    if chosen := os.environ.get("EDGE_STORE"):
+        return Path(chosen)
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "edgewright"
+
+
+class Store:
+    """The store below ``root``; shared by all processes of this user."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            for folder in ("objects", "blobs", "locks", "tmp"):
+                (root / folder).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.UsageError(
+                f"cannot use the store {root}: {error.strerror}",
+                remedy="set EDGE_STORE to a folder that can be written",
+            ) from error
+
+    # ---------------------------------------------------------------------------- results
+    def find(self, ingredients: Mapping[str, Any]) -> Result | None:
+        """The stored result for these ingredients, if it is there and whole."""
+        key = key_of(ingredients)
+        folder = self._object(key)
+        try:
+            record = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise errors.StoreDamaged(
+                f"the stored result {folder} cannot be read", remedy=f"remove {folder}"
+            ) from error
+        files = {
+            name: File(folder / "files" / name, entry["sha256"], entry["size"])
+            for name, entry in record["files"].items()
+        }
+        for name, file in files.items():
+            if not file.path.is_file() or file.path.stat().st_size != file.size:
+                raise errors.StoreDamaged(
+                    f"{name} of the stored result {folder} is missing or has another size",
+                    remedy=f"remove {folder} and build again",
+                )
+        return Result(ingredients["step"], key, ingredients, folder, files, record["facts"])
+
+    def make(
+        self, ingredients: Mapping[str, Any], maker: Callable[[Path], Mapping[str, Any] | None]
+    ) -> Result:
+        """The result for these ingredients, made by ``maker(out)`` unless it is stored."""
+        key = key_of(ingredients)
+        with self._locked(key):
+            if found := self.find(ingredients):
+                return found
+            with self._workplace(key) as work:
+                out = work / "files"
+                out.mkdir()
+                facts = maker(out) or {}
+                _write_record(work, out, facts)
+                final = self._object(key)
+                final.parent.mkdir(exist_ok=True)
+                work.rename(final)
+                _sync(final.parent)
+        made = self.find(ingredients)
+        if made is None:
+            raise errors.StoreDamaged(f"the result {key} vanished while it was being made")
+        return made
+
+    def _object(self, key: str) -> Path:
+        return self.root / "objects" / key[:2] / key
+
+    # ------------------------------------------------------------------------------ blobs
+    def blob(self, sha256: str) -> File | None:
+        """The pinned file with this content, if it was fetched."""
+        path = self.root / "blobs" / sha256
+        return File(path, sha256, path.stat().st_size) if path.is_file() else None
+
+    def add_blob(self, sha256: str, fetch: Callable[[Path], Path]) -> File:
+        """The blob ``sha256``; ``fetch(folder)`` brings it when it is not there.
+
+        Raises :class:`errors.FetchFailed` when what came has another hash.
+        """
+        with self._locked(sha256):
+            if found := self.blob(sha256):
+                return found
+            with self._workplace(sha256) as work:
+                came = fetch(work)
+                actual, size = hash_file(came)
+                if actual != sha256:
+                    raise errors.FetchFailed(
+                        f"{came.name} has the SHA-256 {actual}, the pin says {sha256}",
+                        remedy="check where it came from; correct the pin only if you trust it",
+                    )
+                _sync(came)
+                path = self.root / "blobs" / sha256
+                came.rename(path)
+                _sync(path.parent)
+                return File(path, sha256, size)
+
+    # ----------------------------------------------------------------------------- guards
+    @contextlib.contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        with (self.root / "locks" / key).open("a") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def _workplace(self, key: str) -> Iterator[Path]:
+        """An empty folder, for the holder of the key's lock; gone afterwards in any case."""
+        tmp = self.root / "tmp"
+        for stale in tmp.glob(f"{key}.*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        work = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=tmp))
+        try:
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _write_record(work: Path, out: Path, facts: Mapping[str, Any]) -> None:
+    entries = {}
+    for path in sorted(out.rglob("*")):
+        if path.is_symlink():
+            raise errors.StepFailed(f"a step left a link, {path.name}; results are plain files")
+        if path.is_file():
+            sha256, size = hash_file(path)
+            entries[path.relative_to(out).as_posix()] = {"sha256": sha256, "size": size}
+            _sync(path)
+    record = work / "result.json"
+    record.write_text(canonical_json({"files": entries, "facts": dict(facts)}), encoding="utf-8")
+    _sync(record)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""One file an outside tool, found once, with its version."""

@@ -1,0 +1,157 @@
+"""Fixtures that the whole suite shares.
+
+Unit tests start no process: ``subprocess.Popen`` raises unless the test carries a marker that
+says what it starts. Downloads (pinned runtimes, packages with real models) are kept in one
+cache, ``$EDGE_TEST_CACHE`` or ``~/.cache/edgewright-tests``, between runs and workers.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from edge import process
+from edge.config import Pin
+from edge.store import Store
+from tests import models
+
+STARTS_PROCESSES = {"process", "models", "ssh", "qemu", "node", "wheel", "slow"}
+CACHE = Path(os.environ.get("EDGE_TEST_CACHE") or Path.home() / ".cache" / "edgewright-tests")
+
+
+def _forbidden(*_words: object, **_options: object) -> NoReturn:
+    raise AssertionError("a unit test started a process; mark it (pytest.mark.process)")
+
+
+@pytest.fixture(autouse=True)
+def no_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unmarked tests cannot start processes."""
+    marks = {mark.name for mark in request.node.iter_markers()}
+    if not marks & STARTS_PROCESSES:
+        monkeypatch.setattr("subprocess.Popen", _forbidden)
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test writes to the user's store or reads the user's settings."""
+    monkeypatch.setenv("EDGE_STORE", str(tmp_path / "unused-store"))
+    monkeypatch.delenv("EDGE_DEBIAN_MIRROR", raising=False)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """An empty store that shares pinned downloads with all other tests."""
+    (CACHE / "stores").mkdir(parents=True, exist_ok=True)
+    # Beside the shared folders, since renames do not cross file systems.
+    root = Path(tempfile.mkdtemp(prefix="store-", dir=CACHE / "stores"))
+    share_downloads(root)
+    yield Store(root)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def share_downloads(root: Path) -> None:
+    """Make the downloads of the store ``root`` those of the cache."""
+    for name in ("blobs", "ort"):
+        (CACHE / name).mkdir(parents=True, exist_ok=True)
+        (root / name).symlink_to(CACHE / name)
+
+
+def _once(name: str) -> Iterator[tuple[Path, bool]]:
+    folder = CACHE / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{name.replace('/', '-')}.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder, folder.is_dir()
+
+
+def _download_package(requirement: str, pattern: str) -> Path:
+    """Files of a wheel that match, unpacked once into the cache; nothing is installed."""
+    for folder, there in _once(f"packages/{requirement}"):
+        if there:
+            return folder
+        with tempfile.TemporaryDirectory(dir=CACHE) as work:
+            words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
+            words += ["--disable-pip-version-check", "--only-binary=:all:", "--dest", work]
+            process.run([*words, requirement], timeout=600)
+            (wheel,) = Path(work).glob("*.whl")
+            unpacked = Path(work) / "unpacked"
+            with zipfile.ZipFile(wheel) as archive:
+                for name in archive.namelist():
+                    if name.endswith(pattern):
+                        archive.extract(name, unpacked)
+            unpacked.rename(folder)
+        return folder
+    raise AssertionError("unreachable")
+
+
+@pytest.fixture(scope="session")
+def silero() -> Path:
+    """The folder of silero-vad's real models."""
+    return _download_package("silero-vad==6.2.3", ".onnx") / "silero_vad" / "data"
+
+
+@pytest.fixture(scope="session")
+def rapidocr() -> Path:
+    """The folder of PP-OCR's real models."""
+    return _download_package("rapidocr==3.10.0", ".onnx") / "rapidocr" / "models"
+
+
+@pytest.fixture(scope="session")
+def download_store() -> Store:
+    """A store that only holds the shared downloads."""
+    return Store(CACHE)
+
+
+@pytest.fixture(scope="session")
+def ort_header(download_store: Store) -> Path:
+    """onnxruntime_c_api.h, as the linux targets pin it."""
+    from edge.tools.fetch import fetch
+
+    return fetch(download_store, _pin("linux-x64", "header")).path
+
+
+@pytest.fixture(scope="session")
+def onnxruntime_web(download_store: Store) -> Path:
+    """The folder ``package`` of the pinned onnxruntime-web, unpacked."""
+    import tarfile
+
+    from edge.tools.fetch import fetch
+
+    pin = _pin("browser", "runtime")
+    assert pin.package_sha256 is not None
+    whole = Pin(package=pin.package, sha256=pin.package_sha256)
+    archive = fetch(download_store, whole).path
+    for folder, there in _once("onnxruntime-web-1.30.0"):
+        if not there:
+            with tarfile.open(archive) as tar:
+                tar.extractall(folder, filter="data")
+        return folder / "package"
+    raise AssertionError("unreachable")
+
+
+def _pin(target: str, what: str) -> Pin:
+    from edge.config import ProjectFile
+    from edge.registry import Registry
+
+    found = Registry(Path("/nonexistent")).target(target, ProjectFile(), "tests")
+    if what == "header":
+        assert found.runner is not None
+        return found.runner.header
+    return found.runtime.files[0]
+
+
+@pytest.fixture
+def mlp(tmp_path: Path) -> Path:
+    """A small float32 model with a symbolic batch: x[batch, 4] -> y[batch, 3]."""
+    path = tmp_path / "mlp.onnx"
+    models.save(models.mlp(), path)
+    return path

@@ -1,0 +1,83 @@
+"""Small models made in code, for tests of single behaviours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def mlp(*, scale: float = 1.0, opset: int = 17) -> onnx.ModelProto:
+    """x[batch, 4] -> Gemm -> Relu -> y[batch, 3], float32, seeded weights times ``scale``."""
+    generator = np.random.default_rng(7)
+    weights = (generator.standard_normal((4, 3)) * scale).astype(np.float32)
+    bias = generator.standard_normal(3).astype(np.float32)
+    graph = helper.make_graph(
+        [
+            helper.make_node("Gemm", ["x", "w", "b"], ["h"], name="gemm"),
+            helper.make_node("Relu", ["h"], ["y"], name="relu"),
+        ],
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")],
+    )
+    return _model(graph, opset)
+
+
+def switched() -> onnx.ModelProto:
+    """x[n], mode (int64 scalar) -> If(mode > 0): x + x, else: x * x; like Silero's ``sr``."""
+    branches = [
+        helper.make_graph(
+            [helper.make_node(op, ["x", "x"], [f"{name}_y"])],
+            name,
+            [],
+            [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, ["n"])],
+        )
+        for op, name in (("Add", "then"), ("Mul", "else"))
+    ]
+    graph = helper.make_graph(
+        [
+            helper.make_node("Greater", ["mode", "zero"], ["positive"]),
+            helper.make_node(
+                "If", ["positive"], ["y"], then_branch=branches[0], else_branch=branches[1]
+            ),
+        ],
+        "switched",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]),
+            helper.make_tensor_value_info("mode", TensorProto.INT64, []),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(np.array(0, np.int64), "zero")],
+    )
+    return _model(graph, 17)
+
+
+def _model(graph: onnx.GraphProto, opset: int) -> onnx.ModelProto:
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 8
+    onnx.checker.check_model(model)
+    return model
+
+
+def save(model: onnx.ModelProto, path: Path, *, external: str = "") -> None:
+    """Write ``model``; with ``external`` every weight goes into that file beside it."""
+    if external:
+        onnx.save_model(
+            model, path, save_as_external_data=True, location=external, size_threshold=0
+        )
+    else:
+        onnx.save_model(model, path)
+
+
+def with_external_location(model: onnx.ModelProto, path: Path, location: str) -> None:
+    """Write a model whose first initializer points to ``location``, whatever that is."""
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", location
+    path.write_bytes(model.SerializeToString())

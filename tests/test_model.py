@@ -1,0 +1,70 @@
+"""Binding inputs, and which release reads what."""
+
+from __future__ import annotations
+
+import pytest
+
+from edge import errors, model
+from edge.config import InputSpec, ModelSpec
+from edge.model import Port
+
+PORTS = (Port("x", "float32", ("batch", 3, None)), Port("n", "int64", ("batch",)))
+
+
+def spec(**fields: object) -> ModelSpec:
+    return ModelSpec.model_validate({"source": "m.onnx", **fields})
+
+
+def test_a_symbol_is_bound_once_for_all_inputs() -> None:
+    bound = model.bind(PORTS, spec(dims={"batch": 2}, inputs={"x": {"shape": [2, 3, 8]}}))
+    assert [each.shape for each in bound] == [(2, 3, 8), (2,)]
+
+
+def test_an_unbound_symbol_names_input_and_remedy() -> None:
+    with pytest.raises(errors.ConfigError, match=r"dimension 0 of input x") as caught:
+        model.bind(PORTS, spec())
+    assert "--dim batch=N" in caught.value.remedy
+
+
+def test_an_unknown_dimension_needs_a_shape() -> None:
+    with pytest.raises(errors.ConfigError, match=r"dimension 2 of input x") as caught:
+        model.bind(PORTS, spec(dims={"batch": 1}))
+    assert caught.value.remedy.startswith("shape = [...]")
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 8), (2, 3), (2, 3, 8, 1), (5, 3, 8)])
+def test_a_shape_that_contradicts_the_model_is_refused(shape: tuple[int, ...]) -> None:
+    said = spec(dims={"batch": 2}, inputs={"x": InputSpec(shape=shape)})
+    with pytest.raises(errors.ConfigError, match=r"does not fit"):
+        model.bind(PORTS, said)
+
+
+def test_unknown_names_are_said_with_the_nearest() -> None:
+    with pytest.raises(errors.ConfigError, match=r"dims\.bach") as caught:
+        model.bind(PORTS, spec(dims={"bach": 1}))
+    assert caught.value.remedy == "did you mean 'batch'?"
+    with pytest.raises(errors.ConfigError, match=r"inputs\.y"):
+        model.bind(PORTS, spec(inputs={"y": {}}))
+
+
+def test_another_dtype_is_said() -> None:
+    with pytest.raises(errors.ConfigError, match="is float32, the project says int8"):
+        model.bind(PORTS, spec(inputs={"x": {"dtype": "int8", "shape": [1, 3, 1]}}))
+
+
+@pytest.mark.parametrize(
+    ("release", "opset", "ir_version", "fits"),
+    [
+        ("1.29.0", 26, 13, True),
+        ("1.29.0", 27, 13, False),
+        ("1.29.0", 26, 14, False),
+        ("1.32.0", 28, 14, True),
+        ("9.9.9", 99, 99, True),  # unknown release: the runtime itself decides
+    ],
+)
+def test_the_releases_limits(release: str, opset: int, ir_version: int, *, fits: bool) -> None:
+    if fits:
+        model.refuse_newer(release, opset, ir_version, "ios")
+        return
+    with pytest.raises(errors.ModelRefused, match=f"onnxruntime {release} reads up to"):
+        model.refuse_newer(release, opset, ir_version, "ios")

