@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from edge import errors
 from edge.store import CHUNK, File, hash_file
@@ -59,10 +59,16 @@ class BundleFile:
 
 @dataclass(frozen=True)
 class Bundle:
-    """What a recipe's ``build`` returns. ``runtime`` are facts of the runtime for the manifest."""
+    """What a recipe's ``build`` returns.
+
+    ``runtime`` are facts of the runtime for the manifest. ``runtime_size``: ``raw`` and
+    ``compressed`` bytes of the runtime on a device; ``"files"`` means all files with that role,
+    None that nobody knows before an app is linked.
+    """
 
     files: tuple[BundleFile, ...]
     runtime: Mapping[str, Any]
+    runtime_size: Mapping[str, int] | Literal["files"] | None = "files"
     planned: tuple[str, ...] = ()
 
 

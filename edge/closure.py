@@ -24,6 +24,7 @@ from typing import Any
 from edge import errors, operators
 
 MAX_JSON = 64 * 2**20
+MAX_OPSET = 10**9 - 1
 NAME = re.compile(r"[A-Za-z0-9_.:/+@$-]{1,200}")
 NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -93,7 +94,7 @@ class Entry:
                     f"{name[:80]!r} is no usable name of an operator or a domain",
                     remedy="rename it to letters, digits, points and underscores",
                 )
-        if not 1 <= self.opset < operators.OPEN:
+        if not 1 <= self.opset <= MAX_OPSET:
             raise errors.ModelRefused(
                 f"{self.domain} {self.operator} asks for the opset {self.opset}"
             )

@@ -54,11 +54,16 @@ class RuntimeFile(Pin):
 
 
 class Runtime(Strict):
-    """The runtime that the target's devices load, by name and exact version."""
+    """The runtime that the target's devices load, by name and exact version.
+
+    ``files`` are in every bundle, ``embeddable`` with ``--embed-runtime``; ``archive_sha256`` is
+    the SHA-256 of the official archive that an app's build fetches itself.
+    """
 
     name: Literal["onnxruntime", "onnxruntime-android", "onnxruntime-swift", "onnxruntime-web"]
     version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
     coordinates: str = ""
+    archive_sha256: Sha256 | None = None
     files: tuple[RuntimeFile, ...] = ()
     embeddable: tuple[RuntimeFile, ...] = ()
 
@@ -208,10 +213,13 @@ class ProjectFile(Strict):
 
 # ------------------------------------------------------------------------------- devices
 class DeviceSpec(Strict):
-    """One device of ``devices.toml``. ``folder`` is relative to the login's home."""
+    """One device of ``devices.toml``.
+
+    ``folder`` is where bundles live there, relative to the login's home (default: edgewright).
+    """
 
     kind: Literal["local", "ssh"]
-    folder: str = "edgewright"
+    folder: str = ""
     host: str = ""
     port: Annotated[int, Field(ge=1, le=65535)] | None = None
     user: str | None = None

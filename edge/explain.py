@@ -96,10 +96,11 @@ def _step_differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[st
     for name, value in new["inputs"].items():
         before = old["inputs"].get(name)
         if value.get("sha256") == PENDING:
-            found.append(f"its input {name!r} will be made again")
+            found.append(f"input {name!r} will be made again")
         elif before != value:
-            what = "external data" if before and before["sha256"] == value["sha256"] else "content"
-            found.append(f"the {what} of its input {name!r} changed")
+            same = before and before["sha256"] == value["sha256"]
+            what = "what it refers to" if same else "its content"
+            found.append(f"input {name!r}: {what} changed")
     waiting = any(value.get("sha256") == PENDING for value in new["inputs"].values())
     if not waiting:
         found += _differences("parameter ", old["parameters"], new["parameters"])

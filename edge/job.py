@@ -20,6 +20,7 @@ from edge.step import Step
 from edge.store import File, Result, Store
 
 PENDING = "?"
+OPERATORS = "required_operators_and_types.config"
 Overlay = Callable[[str], Path | None]
 
 
@@ -161,6 +162,31 @@ class Job:
         pins = self.target.runtime.files
         pins += self.target.runtime.embeddable if self.embed_runtime else ()
         return tuple(BundleFile.of(pin.path, self.fetch(pin), "runtime") for pin in pins)
+
+    def variables(self) -> dict[str, Any]:
+        """What every app template is filled with."""
+        return {
+            "model_name": self.model.name,
+            "model_version": self.model.version,
+            "artifact": self.built().path.name,
+            "runtime_version": self.target.runtime.version,
+            "tolerance": self.target.tolerance.model_dump(),
+        }
+
+    def app_variables(self, app: config.App) -> dict[str, Any]:
+        """What the templates of mobile apps are filled with, beside the platform's own."""
+        return {
+            **self.variables(),
+            "application_id": app.application_id,
+            "embedded": self.embed_runtime,
+            "reduced": False,
+        }
+
+    def operators(self) -> File:
+        """The operator configuration over all models of the project, in ``build(job)``."""
+        if self.closure is None:
+            raise errors.StepFailed(f"recipe {self.target.recipe}: build() before artifact()")
+        return self.closure.file(OPERATORS)
 
     def tree(self, folder: str, result: Result, role: str) -> tuple[BundleFile, ...]:
         """All files of a result, below ``folder`` of the bundle."""

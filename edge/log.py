@@ -85,12 +85,14 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
     """A closing table, drawn by rich (imported here: it costs start-up time)."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    drawn = Table(title=title, title_justify="left")
+    # Text: what looks like markup in a name is shown and not obeyed.
+    drawn = Table(title=Text(title), title_justify="left")
     for column in columns:
-        drawn.add_column(column, overflow="fold")
+        drawn.add_column(Text(column), overflow="fold")
     for row in rows:
-        drawn.add_row(*row)
+        drawn.add_row(*map(Text, row))
     width = None if interactive() else 160
     Console(stderr=True, width=width, no_color=not colored(), highlight=False).print(drawn)
 
@@ -105,7 +107,8 @@ def human_bytes(size: int) -> str:
 
 def human_ns(ns: float) -> str:
     """Nanoseconds for a person: ``1.24 ms``."""
-    for unit, scale in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        if ns >= scale:
+    for unit, scale in (("ns", 1), ("us", 10**3), ("ms", 10**6)):
+        # 999.5 would be rounded up to 1000 of this unit: it is shown as 1 of the next.
+        if ns < 999.5 * scale:
             return f"{ns / scale:.3g} {unit}"
-    return f"{ns:.0f} ns"
+    return f"{ns / 10**9:.3g} s" if ns < 999.5e9 else f"{ns / 10**9:.0f} s"

@@ -13,15 +13,17 @@ from typing import Any
 from edge import errors
 from edge.bundle import SCHEMA_VERSION, Bundle, BundleFile, manifest_bytes
 from edge.job import Job
-from edge.store import File, Result, canonical_json
+from edge.store import File, Result, canonical_json, key_of
 
 SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+Sizes = dict[str, dict[str, int] | None]
 SIZE = {
-    "type": "object",
+    "type": ["object", "null"],
+    "description": "null where the runtime is not in the bundle",
     "required": ["raw", "compressed"],
     "properties": {
-        "raw": {"type": ["integer", "null"], "description": "bytes"},
-        "compressed": {"type": ["integer", "null"], "description": "bytes under gzip -9"},
+        "raw": {"type": "integer", "description": "bytes"},
+        "compressed": {"type": "integer", "description": "bytes under gzip -9"},
     },
 }
 SCHEMA: dict[str, Any] = {
@@ -86,7 +88,7 @@ class Parts:
     source: File
     made: Bundle
     files: Sequence[BundleFile]
-    sizes: dict[str, dict[str, int | None]]
+    sizes: Sizes
     parity: list[dict[str, Any]]
     closure: Result
 
@@ -157,12 +159,15 @@ def _runtime(parts: Parts) -> dict[str, Any]:
 
 def _budget(parts: Parts) -> dict[str, dict[str, int | None]]:
     limits = parts.job.target.budget.model_dump()
-    sizes = parts.sizes
+    places = {
+        "artifact_bytes": ("artifact", "raw"),
+        "runtime_bytes": ("runtime", "raw"),
+        "total_bytes": ("total", "raw"),
+        "total_compressed_bytes": ("total", "compressed"),
+    }
     values = {
-        "artifact_bytes": sizes["artifact"]["raw"],
-        "runtime_bytes": sizes["runtime"]["raw"],
-        "total_bytes": sizes["total"]["raw"],
-        "total_compressed_bytes": sizes["total"]["compressed"],
+        name: size[kind] if (size := parts.sizes[part]) else None
+        for name, (part, kind) in places.items()
     }
     for name, value in values.items():
         limit = limits[name]
@@ -176,7 +181,8 @@ def _budget(parts: Parts) -> dict[str, dict[str, int | None]]:
 
 
 def _once(results: Sequence[Result]) -> list[Result]:
-    return list({result.key: result for result in results}.values())
+    # Not by key: steps that have not run yet (edge explain) all have the same unknown one.
+    return list({key_of(result.ingredients): result for result in results}.values())
 
 
 def _step(result: Result) -> dict[str, Any]:

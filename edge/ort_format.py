@@ -78,11 +78,17 @@ class _DamagedError(Exception):
 
 
 def is_ort_format(path: Path) -> bool:
-    """Whether the file is to be read as ORT format: by its suffix, else by its identifier."""
+    """Whether the file is to be read as ORT format: by its suffix, else by its identifier.
+
+    Raises :class:`errors.ModelRefused` when it cannot be opened.
+    """
     if path.suffix in (".ort", ".onnx"):
         return path.suffix == ".ort"
-    with path.open("rb") as file:
-        return file.read(8)[4:] == IDENTIFIER
+    try:
+        with path.open("rb") as file:
+            return file.read(8)[4:] == IDENTIFIER
+    except OSError as error:
+        raise errors.ModelRefused(f"cannot read {path}: {error.strerror}") from error
 
 
 def read(path: Path) -> OrtFile:

@@ -331,8 +331,8 @@ def verdict(p: OutputParity, tolerance: Tolerance) -> tuple[str, ...]:
         return _integers(p, t)
     differ = f"{p.mismatches} of {p.elements} elements differ (max_abs {_figure(p.max_abs)})"
     places = (
-        (p.nan_agree, f"{p.nan_actual} NaN, {p.nan_expected} expected, at other places"),
-        (p.inf_agree, f"{p.inf_actual} infinities, {p.inf_expected} expected, not the same"),
+        (p.nan_agree, f"NaN: {p.nan_actual}, expected {p.nan_expected}, at other places"),
+        (p.inf_agree, f"infinities: {p.inf_actual}, expected {p.inf_expected}, not the same"),
         (p.max_abs is not None, NOTHING_FINITE),
     )
     values = (

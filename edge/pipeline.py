@@ -8,12 +8,12 @@ the bundle. One failing target does not stop the others; the whole is the worst 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from edge import bundle, config, errors, log, model
 from edge.bundle import BundleFile
@@ -21,16 +21,14 @@ from edge.convert.compressed_size import compressed_size
 from edge.convert.measure_parity import measure_parity
 from edge.convert.operator_closure import closure_config, operator_closure
 from edge.convert.run_artifact import run_artifact
-from edge.job import PENDING, Job, PendingFacts, Steps
-from edge.manifest import Parts, digest, manifest_of
+from edge.job import OPERATORS, PENDING, Job, PendingFacts, Steps
+from edge.manifest import Parts, Sizes, digest, manifest_of
 from edge.prepare import Prepared, prepare
 from edge.registry import Registry
 from edge.samples import INDEX
 from edge.store import File, Result, Store
 from edge.tools.fetch import fetch
 from edge.tools.ort_release import overlay
-
-CONFIG = "required_operators_and_types.config"
 
 
 @dataclass(frozen=True)
@@ -213,14 +211,13 @@ def _bundle(
     artifact = job.built()
     parity = _parity(job, artifact)
     made: bundle.Bundle = recipe.build(job)
-    assert job.closure is not None  # noqa: S101 - with_artifact set it
     files = (
         BundleFile.of(artifact.path.name, artifact, "artifact"),
-        BundleFile.of(CONFIG, job.closure.file(CONFIG), "closure"),
+        BundleFile.of(OPERATORS, job.operators(), "closure"),
         *job.tree("samples", job.samples, "samples"),
         *made.files,
     )
-    sizes = _sizes(job, files)
+    sizes = _sizes(job, files, made.runtime_size)
     parts = Parts(job, prepared.source, made, files, sizes, parity, closure)
     return files, manifest_of(parts)
 
@@ -228,12 +225,12 @@ def _bundle(
 def _parity(job: Job, artifact: File) -> list[dict[str, Any]]:
     """Every stage held against the golden samples; the first outside the tolerance is named."""
     stages = []
-    golden = job.samples.file(INDEX)
+    golden = job.samples.tree(INDEX)
     for stage, file in (("canonical", job.canonical), (artifact.path.name, artifact)):
         ran = job.step(run_artifact, model=file, golden=golden)
         held = job.step(
             measure_parity,
-            actual=ran.file(INDEX),
+            actual=ran.tree(INDEX),
             golden=golden,
             tolerance=job.target.tolerance.model_dump(),
         )
@@ -252,24 +249,23 @@ def _more(count: int) -> str:
     return f" (and {count} more)" if count > 0 else ""
 
 
-def _sizes(job: Job, files: Sequence[BundleFile]) -> dict[str, dict[str, int | None]]:
-    """Raw and gzip -9 bytes of artifact, runtime and both together (what a device needs)."""
-    sizes: dict[str, dict[str, int | None]] = {}
-    for role in ("artifact", "runtime"):
-        measured = [
-            job.steps.run(compressed_size, {"file": file.source}, title=f"size of {file.path}")
-            for file in files
-            if file.role == role
-        ]
-        sizes[role] = {
-            kind: sum(each.facts[kind] or 0 for each in measured) if measured else None
-            for kind in ("raw", "compressed")
-        }
-    sizes["total"] = {
-        kind: sum(sizes[role][kind] or 0 for role in ("artifact", "runtime"))
-        for kind in ("raw", "compressed")
-    }
-    return sizes
+def _sizes(
+    job: Job, files: Sequence[BundleFile], given: Mapping[str, int] | Literal["files"] | None
+) -> Sizes:
+    """Raw and gzip -9 bytes of artifact, runtime and both; None where the runtime's is unknown."""
+    artifact = _measured(job, files, "artifact")
+    runtime = _measured(job, files, "runtime") if given == "files" else dict(given or {}) or None
+    both = None
+    if artifact and runtime:
+        both = {kind: size + runtime[kind] for kind, size in artifact.items()}
+    return {"artifact": artifact, "runtime": runtime, "total": both}
+
+
+def _measured(job: Job, files: Sequence[BundleFile], role: str) -> dict[str, int] | None:
+    facts = [job.step(compressed_size, file=f.source).facts for f in files if f.role == role]
+    if not facts:
+        return None
+    return {kind: sum(each[kind] or 0 for each in facts) for kind in ("raw", "compressed")}
 
 
 def worst(outcomes: Sequence[Outcome]) -> int:
@@ -300,5 +296,5 @@ def show(outcomes: Sequence[Outcome]) -> None:
 
 
 def _size(sizes: dict[str, Any], role: str) -> str:
-    raw = sizes.get(role, {}).get("raw")
-    return log.human_bytes(raw) if raw else "-"
+    size = sizes.get(role)
+    return log.human_bytes(size["raw"]) if size else "-"

@@ -34,7 +34,7 @@ class Prepared:
         """The canonical form, dimensions bound or left symbolic."""
         arguments = {
             "model": self.imported.file("model.onnx"),
-            "golden": self.samples.file(INDEX),
+            "golden": self.samples.tree(INDEX),
             "inputs": self.inputs,
             "bind": bind,
         }

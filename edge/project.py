@@ -50,6 +50,19 @@ class Project:
         unique = dict.fromkeys(chosen)
         return tuple(self.registry.target(name, self.file, self.where) for name in unique)
 
+    def output(self, said: str) -> Path:
+        """The folder for bundles: as said, else the project's, relative to its file."""
+        return Path(said) if said else self.base / self.file.defaults.output
+
+    def results(self, said: str) -> Path:
+        """The database of records."""
+        return Path(said) if said else self.base / ".edge" / "results.db"
+
+    def bundles(self, target: str, output: str) -> list[Path]:
+        """The folder of the bundle of every model of the project for one target."""
+        known = self.registry.target(target, self.file, self.where)
+        return [self.output(output) / spec.name / spec.version / known.name for spec in self.models]
+
     def device(self, name: str) -> config.DeviceSpec:
         """A device of ``devices.toml``; ``local`` is this machine."""
         known = self.devices()
@@ -62,7 +75,12 @@ class Project:
 
     def devices(self) -> dict[str, config.DeviceSpec]:
         """All devices by name."""
-        return config.read_devices(self.base / "devices.toml")
+        return devices_of(self.base / "edge.toml")
+
+
+def devices_of(path: Path) -> dict[str, config.DeviceSpec]:
+    """The devices beside the project file ``path``, which need not be there."""
+    return config.read_devices(path.resolve().parent / "devices.toml")
 
 
 def load(path: Path, said: Said) -> Project:

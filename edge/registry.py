@@ -139,9 +139,9 @@ TOOLS = {
 
 
 def has_tool(name: str) -> bool:
-    """True when this host has the tool, as a Python package or on the PATH."""
-    if name == "zig" and importlib.util.find_spec("ziglang") is not None:
-        return True
+    """True when this host has the tool: zig as a Python package, others on the PATH."""
+    if name == "zig":
+        return importlib.util.find_spec("ziglang") is not None
     return process.which(name) is not None
 
 

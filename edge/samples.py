@@ -97,9 +97,11 @@ def read_index(folder: Path) -> tuple[Tensor, ...]:
     """All tensors of a samples folder; nothing but the index is read."""
     path = folder / INDEX
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise errors.RunFailed(f"cannot read {path}: {error}") from error
+    # Not splitlines(): it also splits at characters that a name may hold, such as U+2028.
+    lines = text.removesuffix("\n").split("\n") if text else []
     if len(lines) > MAX_TENSORS:
         raise errors.RunFailed(f"{path} lists more than {MAX_TENSORS} tensors")
     return tuple(parse_line(line, f"{path}:{n}") for n, line in enumerate(lines, 1))
@@ -129,7 +131,7 @@ def write(folder: Path, cases: list[tuple[dict[str, Array], dict[str, Array]]]) 
         for role, arrays in zip(ROLES, pair, strict=True):
             for index, (name, array) in enumerate(arrays.items()):
                 lines.append(_write_tensor(folder, (sample, role, index), name, array).line())
-    (folder / INDEX).write_text("".join(lines), encoding="utf-8")
+    (folder / INDEX).write_bytes("".join(lines).encode())
 
 
 def _write_tensor(folder: Path, place: tuple[int, str, int], name: str, array: Array) -> Tensor:

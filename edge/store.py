@@ -65,6 +65,15 @@ class Result:
         data = [(other, f.sha256) for other, f in self.files.items() if other == f"{name}.data"]
         return File(found.path, found.sha256, found.size, tuple(sorted(data)))
 
+    def tree(self, name: str) -> File:
+        """One file of the result with all others as companions: for steps that read its folder.
+
+        An index alone says nothing of the files that it lists.
+        """
+        found = self.files[name]
+        others = [(other, f.sha256) for other, f in self.files.items() if other != name]
+        return File(found.path, found.sha256, found.size, tuple(sorted(others)))
+
 
 def hash_file(path: Path) -> tuple[str, int]:
     """SHA-256 (hex) and size in bytes of a file's content."""

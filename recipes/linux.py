@@ -1,8 +1,7 @@
 """Linux: an ONNX file optimized offline, the pinned shared library and the C runner."""
 
-from edge.convert.compile_runner import compile_runner
-
 from edge.bundle import Bundle, BundleFile
+from edge.convert.compile_runner import compile_runner
 from edge.convert.optimize import optimize
 from edge.errors import ConfigError
 from edge.job import Job

@@ -81,3 +81,30 @@ def with_external_location(model: onnx.ModelProto, path: Path, location: str) ->
     entry = tensor.external_data.add()
     entry.key, entry.value = "location", location
     path.write_bytes(model.SerializeToString())
+
+
+def conv_bn() -> onnx.ModelProto:
+    """x[1, 3, 8, 8] -> Conv -> BatchNormalization -> y: fusing the two rounds differently."""
+    generator = np.random.default_rng(3)
+
+    def weights(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(generator.random(shape).astype(np.float32), name)
+
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], kernel_shape=[3, 3]),
+            helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"]),
+        ],
+        "conv_bn",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 6, 6])],
+        [weights("w", 4, 3, 3, 3), *(weights(name, 4) for name in "sbmv")],
+    )
+    return _model(graph, 17)
+
+
+def stamped(*, opset: int) -> onnx.ModelProto:
+    """A small model stamped with an opset that does not exist yet."""
+    model = mlp()
+    model.opset_import[0].version = opset
+    return model

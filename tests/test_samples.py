@@ -83,6 +83,12 @@ def test_a_line_comes_back_as_it_went(shape: list[int], dtype: str, name: str) -
     assert samples.parse_line(tensor.line().rstrip("\n"), "x") == tensor
 
 
+@pytest.mark.parametrize("name", ["a\u2028b", "a\x85b", "a\x0bb", "a\x1cb", "", "é"])
+def test_names_that_look_like_line_ends_come_back(tmp_path: Path, name: str) -> None:
+    samples.write(tmp_path, [({name: np.zeros(1, np.float32)}, {})])
+    assert [tensor.name for tensor in samples.read_index(tmp_path)] == [name]
+
+
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     samples.write(tmp_path, [({"x": np.zeros(3, np.float32)}, {})])
     (tmp_path / "000.input.0.bin").write_bytes(b"\0" * 8)

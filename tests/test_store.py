@@ -84,6 +84,19 @@ def test_external_data_is_in_the_identity() -> None:
     assert plain.identity() != with_data.identity()
 
 
+def test_an_index_stands_for_all_that_it_lists(small: Store) -> None:
+    def write(value: bytes) -> File:
+        def maker(out: Path) -> None:
+            (out / "index").write_bytes(b"the same")
+            (out / "tensor.bin").write_bytes(value)
+
+        changed = {**INGREDIENTS, "parameters": {"value": value.hex()}}
+        return small.make(changed, maker).tree("index")
+
+    assert write(b"a").sha256 == write(b"b").sha256
+    assert write(b"a").identity() != write(b"b").identity()
+
+
 def test_a_failing_maker_leaves_nothing(small: Store) -> None:
     def fail(out: Path) -> None:
         (out / "half").write_bytes(b"x")

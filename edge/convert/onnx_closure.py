@@ -57,9 +57,15 @@ def _inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     for tensor in model.graph.initializer:
         if len(tensor.raw_data) > KEPT_WEIGHT_BYTES:
             tensor.ClearField("raw_data")
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    # Inference walks a function once for each call, so nested calls take exponential time.
+    del bare.functions[:]
     try:
-        return onnx.shape_inference.infer_shapes(model), ""
-    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError) as error:
+        return onnx.shape_inference.infer_shapes(bare), ""
+    except (
+        onnx.shape_inference.InferenceError, onnx.checker.ValidationError, ValueError, RuntimeError,
+    ) as error:  # fmt: skip
         return model, f"shape inference failed: {graph.first_line(error)}"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,17 @@ DAMAGE = (
 def operator_closure(out: Path, *, model: Path) -> Facts:
     """Write ``closure.json`` of a ``.ort`` or ``.onnx`` artifact.
 
-    Facts: ``operators`` (distinct), ``domains``, ``types_reduced`` (false when a type that
-    reduced builds track could not be read; that operator then asks for every type) and
-    ``reason``. Raises :class:`errors.ModelRefused` for a damaged artifact.
+    Facts: ``operators`` (distinct), ``kernels`` (``domain;opset;operator``), ``domains``,
+    ``types_reduced`` (false when a type that reduced builds track could not be read; that
+    operator then asks for every type) and ``reason``. Raises :class:`errors.ModelRefused` for a
+    damaged artifact.
     """
     found, reason = read(model)
     _write(out / CLOSURE, to_json(found))
+    keys = {(entry.domain, entry.opset, entry.operator) for entry in found.entries}
     return {
         "operators": len({entry.key for entry in found.entries}),
+        "kernels": [f"{domain};{opset};{name}" for domain, opset, name in sorted(keys)],
         "domains": list(found.domains),
         "types_reduced": not reason,
         "reason": reason,
@@ -108,6 +112,11 @@ def read(model: Path) -> tuple[Closure, str]:
     if not ort_format.is_ort_format(model):
         return onnx_closure.read(model)
     file = ort_format.read(model)
+    known = runtime_operators.vocabulary()
+    for node in (*file.nodes, *file.replayed):
+        objection = known.objection(node.domain, node.operator, node.opset)
+        if objection and node.domain in known.highest:
+            raise errors.ModelRefused(f"{model}: node {node.name[:80]!r}: {objection}")
     types = _Types.of(model, file)
     entries = [
         Entry(node.domain, node.operator, node.opset, types.get(node), node.name)
@@ -146,7 +155,11 @@ class _Types:
         types = cls(OperatorTypeUsageManager())
         required: dict[str, dict[int, set[str]]] = {}
         try:
-            OrtFormatModelProcessor(str(model), required, types).process()
+            with warnings.catch_warnings():
+                # It leaves the file to be closed by the garbage collector.
+                warnings.simplefilter("ignore", ResourceWarning)
+                reader = OrtFormatModelProcessor(str(model), required, types)
+            reader.process()
         except DAMAGE as error:
             raise errors.ModelRefused(
                 f"{model} is no usable ORT-format model: its types are damaged "

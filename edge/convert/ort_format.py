@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from edge import errors, process
+from edge.convert.ort_canonical import canonical
 from edge.model import FORMAT_LIMIT_BYTES
 from edge.step import Facts, step
 
@@ -26,24 +27,26 @@ def ort_format(out: Path, *, model: Path, style: str, target_platform: str, leve
     """``model.ort``. ``style``: Fixed bakes every fusion in, Runtime leaves them to the device.
 
     ``target_platform`` arm keeps x86 layouts (NCHWc) and int8 rewrites out; ``level`` is the
-    optimization level. Raises :class:`errors.ModelRefused` above the format's 2 GB.
+    optimization level. Facts: these, and ``one_spelling`` (see ``edge.convert.ort_canonical``).
+    Raises :class:`errors.ModelRefused` above the format's 2 GB.
     """
-    data = model.with_name(f"{model.name}.data")
-    if model.stat().st_size + (data.stat().st_size if data.exists() else 0) > FORMAT_LIMIT_BYTES:
+    parts = [part for part in (model, model.with_name(f"{model.name}.data")) if part.exists()]
+    if sum(part.stat().st_size for part in parts) > FORMAT_LIMIT_BYTES:
         raise errors.ModelRefused(
             "the model is larger than 2 GB, which the ORT format cannot hold",
             remedy="use a smaller precision, or a target that ships ONNX files",
         )
     with tempfile.TemporaryDirectory(prefix="edge-ort-") as folder:
         work = Path(folder)
-        shutil.copyfile(model, work / "model.onnx")
-        if data.exists():
-            shutil.copyfile(data, work / data.name)
+        for part in parts:
+            shutil.copyfile(part, work / part.name.replace(model.name, "model.onnx"))
         _convert(work, style, target_platform, level)
         made = work / "out" / f"model{SUFFIX[style]}"
         _look(made)
-        shutil.copyfile(made, out / "model.ort")
-    return {"style": style, "target_platform": target_platform, "level": level}
+        data, one_spelling = canonical(made.read_bytes())
+        (out / "model.ort").write_bytes(data)
+    options = {"style": style, "target_platform": target_platform, "level": level}
+    return {**options, "one_spelling": one_spelling}
 
 
 def _convert(work: Path, style: str, target_platform: str, level: str) -> None:

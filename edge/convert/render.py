@@ -10,7 +10,7 @@ come from a model file, so text passes through a filter of the language it lands
 ``xml``                                       text or attribute value, ASCII only
 ``markdown``                                  one line of plain text
 ``double(none)`` ``integer``                  a number's literal; ``none`` stands for None
-``plain`` ``application_id``                  the text itself, checked
+``plain`` ``application_id`` ``sha256``       the text itself, checked
 ============================================  =================================================
 """
 
@@ -34,6 +34,7 @@ SUFFIX = ".j2"
 MAX_TEMPLATE_BYTES = 1 << 20
 _NAME_VARIABLE = re.compile(r"\{\{ *([A-Za-z_]\w*) *\}\}")
 _PLAIN = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]{0,63}", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _APPLICATION_ID = re.compile(r"[A-Za-z]\w*(\.[A-Za-z]\w*)+", re.ASCII)
 _MARKDOWN = re.compile(r"([!-/:-@\[-`{-~])")
 
@@ -128,6 +129,11 @@ def application_id(text: object) -> str:
     return _checked(text, _APPLICATION_ID, "application id")
 
 
+def sha256(text: object) -> str:
+    """``text`` itself when it is a SHA-256 in lower-case hex, else ConfigError."""
+    return _checked(text, _SHA256, "SHA-256")
+
+
 def _checked(text: object, pattern: re.Pattern[str], what: str) -> str:
     if isinstance(text, str) and pattern.fullmatch(text):
         return text
@@ -145,6 +151,7 @@ FILTERS: Mapping[str, Callable[..., str]] = {
     "integer": integer,
     "plain": plain,
     "application_id": application_id,
+    "sha256": sha256,
 }
 
 

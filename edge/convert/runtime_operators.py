@@ -5,6 +5,7 @@ Loads the runtime's native library: only steps call this, in processes of their 
 
 from __future__ import annotations
 
+import itertools
 import re
 from functools import lru_cache
 from pathlib import Path
@@ -68,12 +69,12 @@ def agrees(config: Path, offered: Closure) -> bool:
     if not theirs.have_flatbuffers:
         return False
     required, kept = theirs.parse_config(str(config), enable_type_reduction=True)
-    if _places(required) != _ours(offered) or _lines(kept) != _types(offered):
+    same = _places(required) == _ours(offered) and _lines(kept) == _types(offered)
+    if not same or _triples(kept, offered) != _our_triples(offered):
         raise errors.ClosureIncomplete(
             f"ONNX Runtime's own parser reads something else in {config.name} than we do",
             remedy="rewrite the file; this release of the runtime may have another grammar",
         )
-    _hold_triples(kept, offered)
     return True
 
 
@@ -111,12 +112,28 @@ def _types(offered: Closure) -> set[Restriction]:
     }
 
 
-def _hold_triples(kept: Any, offered: Closure) -> None:
-    # Triples (OneHot) make no line of C++, they only choose registrations.
-    for entry in offered.entries:
-        for triple in entry.types.custom if entry.types else ():
-            name = "_".join(word.removeprefix("std::") for word in triple)
-            if not kept.is_typed_registration_needed(*entry.key, name):
-                raise errors.ClosureIncomplete(
-                    f"ONNX Runtime's own parser drops {entry.operator} with the types {name}"
-                )
+# Triples (OneHot) make no line of C++, they only choose registrations: each one is asked for.
+_EVERY_TRIPLE = tuple(itertools.product(operators.CPP_TYPES.values(), repeat=3))
+
+
+def _triples(kept: Any, offered: Closure) -> dict[tuple[str, str], set[tuple[str, ...]]]:
+    """The triples that the runtime's build would keep, by operator."""
+    found = {}
+    for key in _our_triples(offered):
+        # In names of registrations there is no std::.
+        names = {each: "_".join(each).replace("std::", "") for each in _EVERY_TRIPLE}
+        found[key] = {
+            each
+            for each, name in names.items()
+            if kept is None or kept.is_typed_registration_needed(*key, name)
+        }
+    return found
+
+
+def _our_triples(offered: Closure) -> dict[tuple[str, str], set[tuple[str, ...]]]:
+    custom = {key for key, tracked in operators.TRACKED.items() if tracked.custom}
+    return {
+        entry.key: set(entry.types.custom if entry.types else _EVERY_TRIPLE)
+        for entry in offered.entries
+        if entry.key in custom
+    }

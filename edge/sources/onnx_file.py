@@ -8,9 +8,13 @@ model's content names (confined to the model's folder), so that they go into eve
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge import errors, graph
 from edge.step import Facts, step
+
+if TYPE_CHECKING:
+    import onnx
 
 MAX_EXTERNAL_FILES = 10_000
 
@@ -43,6 +47,7 @@ def import_onnx(out: Path, *, model: Path) -> Facts:
     import onnx
 
     loaded = graph.read(model)
+    _refuse_unknown_versions(loaded)
     try:
         onnx.load_external_data_for_model(loaded, str(model.parent))
     except (onnx.checker.ValidationError, ValueError, OSError) as error:
@@ -60,3 +65,20 @@ def import_onnx(out: Path, *, model: Path) -> Facts:
             remedy="repair the export; `python -m onnx.checker` shows the whole message",
         ) from error
     return graph.facts(loaded)
+
+
+def _refuse_unknown_versions(model: onnx.ModelProto) -> None:
+    """A model from the future cannot be checked; the checker's own words would not say so."""
+    import onnx
+
+    limits = {"IR version": (model.ir_version, onnx.IR_VERSION)}
+    for entry in model.opset_import:
+        if entry.domain in ("", "ai.onnx"):
+            limits["opset"] = (entry.version, onnx.defs.onnx_opset_version())
+    for what, (has, known) in limits.items():
+        if has > known:
+            raise errors.ModelRefused(
+                f"the model has {what} {has}; the installed onnx {onnx.__version__} "
+                f"knows up to {known}",
+                remedy="pip install --upgrade onnx, or export for an older version",
+            )

@@ -139,10 +139,9 @@ def _from_debian(pool_path: str, folder: Path) -> Path:
 
 def debian_mirror(etc_apt: Path) -> str | None:
     """The main archive that apt uses here: deb822 ``.sources`` first, then one-line lists."""
-    lists = sorted((etc_apt / "sources.list.d").glob("*.sources")) + [
-        etc_apt / "sources.list",
-        *sorted((etc_apt / "sources.list.d").glob("*.list")),
-    ]
+    extra = etc_apt / "sources.list.d"
+    lists = [*sorted(extra.glob("*.sources")), etc_apt / "sources.list"]
+    lists += sorted(extra.glob("*.list"))
     for path in lists:
         if not path.is_file():
             continue

@@ -11,9 +11,7 @@ import sys
 from dataclasses import dataclass
 from functools import cache
 
-from edge import errors, process
-
-TIMEOUT = 60.0
+from edge import errors
 
 
 @dataclass(frozen=True)
@@ -26,28 +24,15 @@ class Zig:
 
 @cache
 def find() -> Zig:
-    """Zig from the Python package ziglang, else from the PATH; looked up once.
+    """Zig of the Python package ziglang; looked up once.
 
-    Raises :class:`errors.ToolMissing` when there is neither.
+    Not one from the PATH: its version goes into the key of what it makes, and is read without
+    starting it. Raises :class:`errors.ToolMissing` when the package is not installed.
     """
-    found = _packaged() or _on_path()
-    if found is None:
-        raise errors.ToolMissing(
-            "zig, which compiles the C runner, is not installed", remedy="pip install ziglang"
-        )
-    return found
-
-
-def _packaged() -> Zig | None:
     try:
         version = importlib.metadata.version("ziglang")
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    except importlib.metadata.PackageNotFoundError as error:
+        raise errors.ToolMissing(
+            "zig, which compiles the C runner, is not installed", remedy="pip install ziglang"
+        ) from error
     return Zig((sys.executable, "-m", "ziglang"), version)
-
-
-def _on_path() -> Zig | None:
-    program = process.which("zig")
-    if program is None:
-        return None
-    return Zig((str(program),), process.run([program, "version"], timeout=TIMEOUT).stdout.strip())

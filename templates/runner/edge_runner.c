@@ -342,9 +342,9 @@ static void parse_arguments(char **word)
         set_option(*word, word[1]);
         word++;
     }
+    optimization_level();
     if (!options.bundle)
         fail("--bundle is missing");
-    optimization_level();
 }
 
 /* ---- bundle: untrusted input ------------------------------------------------------------ */

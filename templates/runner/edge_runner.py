@@ -329,7 +329,8 @@ class Job:
         from onnxruntime import OrtValue
 
         self.session = session
-        self.arrays = arrays  # the values point into them
+        self.inputs = arrays  # the bound values point into them
+        self.outputs: list[Any] = []
         self.names = [output.name for output in session.get_outputs()]
         self.binding = session.io_binding()
         for name, values in arrays.items():
@@ -344,11 +345,17 @@ class Job:
         return time.perf_counter_ns() - start
 
     def keep_outputs(self) -> None:
-        """Let later runs write into the output values of the first."""
-        values = self.binding.get_outputs()
-        self.binding.clear_binding_outputs()
-        for name, value in zip(self.names, values):  # noqa: B905 - strict= is Python 3.10
-            self.binding.bind_ortvalue_output(name, value)
+        """Let later runs write into output values made now, of the first run's shapes.
+
+        Not into the first run's own: until 1.19 at least, these are references into the binding
+        and dangle as soon as it is bound anew (the process dies).
+        """
+        from onnxruntime import OrtValue
+
+        self.outputs = [value.numpy().copy() for value in self.binding.get_outputs()]
+        for index, values in enumerate(self.outputs):
+            value = OrtValue.ortvalue_from_numpy(values)
+            self.binding.bind_ortvalue_output(self.names[index], value)
 
 
 def put_outputs(lines: Lines, job: Job, sample: int, folder: Path | None) -> None:

@@ -1,0 +1,45 @@
+"""Android: an ORT-format model and a Gradle project around it, with the plan for less runtime."""
+
+from edge.bundle import Bundle
+from edge.convert.ort_format import ort_format
+from edge.convert.plan_reduced import plan_reduced
+from edge.convert.prebuilt_runtime import android_libraries
+from edge.convert.render_app import render_app
+from edge.errors import ConfigError
+from edge.job import Job
+from edge.store import File
+
+
+def artifact(job: Job) -> File:
+    """``model.ort``, without layouts of any CPU."""
+    options = job.target.ort_format.model_dump()
+    return job.step(ort_format, model=job.canonical, **options).file("model.ort")
+
+
+def build(job: Job) -> Bundle:
+    """The app, on request the runtime that it links, and the plan for a reduced one."""
+    app = job.target.app
+    if app is None:
+        raise ConfigError(f"target {job.target.name}: the recipe android needs [app]")
+    abis = list(app.abis)
+    variables = {
+        **job.app_variables(app),
+        "min_sdk": app.min_sdk,
+        "abis": abis,
+    }
+    project = job.step(render_app, template=job.template("android"), variables=variables)
+    request = {
+        "version": job.target.runtime.version,
+        "platform": job.target.platform,
+        "abis": abis,
+        "min_sdk": app.min_sdk,
+    }
+    plan = job.step(plan_reduced, config=job.operators(), request=request)
+    runtime = job.runtime_files()
+    read = [job.step(android_libraries, aar=file.source, abis=abis) for file in runtime]
+    return Bundle(
+        files=(*runtime, *job.tree("app", project, "app"), *job.tree("plan", plan, "plan")),
+        runtime={"libraries": [entry for each in read for entry in each.facts["libraries"] or ()]},
+        # What a phone of the target's first ABI gets of it.
+        runtime_size=read[0].facts["first_abi"] if read else None,
+    )

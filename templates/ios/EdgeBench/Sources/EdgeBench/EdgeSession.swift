@@ -1,0 +1,234 @@
+import Foundation
+
+#if canImport(COnnxRuntime) // else a bridging header gives the same (see CocoaPods in README.md)
+import COnnxRuntime
+#endif
+
+/// ONNX Runtime through its C API, which is the same in the framework of the Swift package, of the
+/// pod and of a build of one's own, and binds inputs and outputs once for all runs.
+final class EdgeRuntime {
+    let api: OrtApi
+    let version: String
+    private let environment: OpaquePointer
+
+    init() throws {
+        guard let base = OrtGetApiBase()?.pointee, let api = base.GetApi(UInt32(ORT_API_VERSION)) else {
+            throw EdgeFailure("runtime", "the library is older than its header")
+        }
+        self.api = api.pointee
+        version = base.GetVersionString().map { String(cString: $0) } ?? ""
+        environment = try Self.make(self.api, "runtime") {
+            api.pointee.CreateEnv(ORT_LOGGING_LEVEL_ERROR, "edge", $0)
+        }
+        try Self.check(self.api, "runtime", self.api.DisableTelemetryEvents(environment))
+    }
+
+    deinit {
+        api.ReleaseEnv(environment)
+    }
+
+    func check(_ stage: String, _ status: OpaquePointer?) throws {
+        try Self.check(api, stage, status)
+    }
+
+    /// What a function of the API hands back through its last argument.
+    func make(
+        _ stage: String, _ call: (UnsafeMutablePointer<OpaquePointer?>) -> OpaquePointer?
+    ) throws -> OpaquePointer {
+        try Self.make(api, stage, call)
+    }
+
+    func open(_ model: URL, _ options: EdgeOptions, optimization: String) throws -> EdgeSession {
+        let settings = try make("load") { api.CreateSessionOptions($0) }
+        defer { api.ReleaseSessionOptions(settings) }
+        try set(settings, options, optimization)
+        let session = try make("load") { api.CreateSession(environment, model.path, settings, $0) }
+        return try EdgeSession(self, session)
+    }
+
+    private func set(
+        _ settings: OpaquePointer, _ options: EdgeOptions, _ optimization: String
+    ) throws {
+        let levels = [
+            "disabled": ORT_DISABLE_ALL, "basic": ORT_ENABLE_BASIC,
+            "extended": ORT_ENABLE_EXTENDED, "all": ORT_ENABLE_ALL,
+        ]
+        guard let level = levels[optimization] else {
+            throw EdgeFailure("arguments", "no optimization level '\(optimization)'")
+        }
+        try check("load", api.SetSessionGraphOptimizationLevel(settings, level))
+        try check("load", api.SetInterOpNumThreads(settings, 1))
+        try check("load", api.SetIntraOpNumThreads(settings, Int32(options.threads)))
+        guard options.provider == "CPUExecutionProvider" else {
+            throw EdgeFailure("runtime", "\(options.provider) is not in this app")
+        }
+        if let profile = options.profile {
+            let place = options.output?.appendingPathComponent(profile).path ?? profile
+            try check("load", api.EnableProfiling(settings, place))
+        }
+    }
+
+    private static func check(_ api: OrtApi, _ stage: String, _ status: OpaquePointer?) throws {
+        guard let status else { return }
+        defer { api.ReleaseStatus(status) }
+        let message = api.GetErrorMessage(status).map { String(cString: $0) }
+        throw EdgeFailure(stage, message ?? "the runtime gave no reason")
+    }
+
+    private static func make(
+        _ api: OrtApi, _ stage: String,
+        _ call: (UnsafeMutablePointer<OpaquePointer?>) -> OpaquePointer?
+    ) throws -> OpaquePointer {
+        var made: OpaquePointer?
+        try check(api, stage, call(&made))
+        guard let made else { throw EdgeFailure(stage, "the runtime gave nothing back") }
+        return made
+    }
+}
+
+/// One open session.
+final class EdgeSession {
+    let outputNames: [String]
+    private let runtime: EdgeRuntime
+    private let session: OpaquePointer
+
+    init(_ runtime: EdgeRuntime, _ session: OpaquePointer) throws {
+        self.runtime = runtime
+        self.session = session
+        var allocator: UnsafeMutablePointer<OrtAllocator>?
+        try runtime.check("load", runtime.api.GetAllocatorWithDefaultOptions(&allocator))
+        var count = 0
+        try runtime.check("load", runtime.api.SessionGetOutputCount(session, &count))
+        outputNames = try (0..<count).map { index in
+            var name: UnsafeMutablePointer<CChar>?
+            let status = runtime.api.SessionGetOutputName(session, index, allocator, &name)
+            try runtime.check("load", status)
+            guard let name else { throw EdgeFailure("load", "output \(index) has no name") }
+            defer { _ = runtime.api.AllocatorFree(allocator, name) }
+            return String(cString: name)
+        }
+    }
+
+    deinit {
+        runtime.api.ReleaseSession(session)
+    }
+
+    /// One call of the runtime and nothing else; `outputs` that are nil are made by it.
+    @inline(__always)
+    func run(_ inputs: EdgeValues, _ outputs: EdgeValues) throws {
+        let status = runtime.api.Run(
+            session, nil, inputs.names, inputs.values, inputs.count, outputs.names, outputs.count,
+            outputs.values)
+        if status != nil { try runtime.check("run", status) }
+    }
+
+    /// Ends profiling; the file that it wrote.
+    func endProfiling() throws -> String {
+        var allocator: UnsafeMutablePointer<OrtAllocator>?
+        try runtime.check("run", runtime.api.GetAllocatorWithDefaultOptions(&allocator))
+        var file: UnsafeMutablePointer<CChar>?
+        try runtime.check("run", runtime.api.SessionEndProfiling(session, allocator, &file))
+        guard let file else { throw EdgeFailure("run", "the runtime wrote no profile") }
+        defer { _ = runtime.api.AllocatorFree(allocator, file) }
+        return String(cString: file)
+    }
+}
+
+/// Names and values in the form that `Run` takes, with the memory behind them.
+final class EdgeValues {
+    let count: Int
+    let names: UnsafeMutablePointer<UnsafePointer<CChar>?>
+    let values: UnsafeMutablePointer<OpaquePointer?>
+    private let runtime: EdgeRuntime
+    private var owned: Set<Int> = []
+    private var buffers: [UnsafeMutableRawPointer] = []
+
+    init(_ runtime: EdgeRuntime, names list: [String]) {
+        self.runtime = runtime
+        count = list.count
+        names = .allocate(capacity: max(count, 1))
+        values = .allocate(capacity: max(count, 1))
+        names.initialize(repeating: nil, count: max(count, 1))
+        values.initialize(repeating: nil, count: max(count, 1))
+        for (index, name) in list.enumerated() { names[index] = UnsafePointer(strdup(name)) }
+    }
+
+    deinit {
+        for index in 0..<count {
+            free(UnsafeMutablePointer(mutating: names[index]))
+            runtime.api.ReleaseValue(values[index])
+        }
+        names.deallocate()
+        values.deallocate()
+        buffers.forEach { $0.deallocate() }
+    }
+
+    /// Puts a tensor at `index`, in memory of ours, that stays there for all runs.
+    func bind(_ index: Int, dtype: String, shape: [Int], _ data: Data?, byteCount: Int) throws {
+        guard let type = EdgeOutput.types[dtype] else {
+            throw EdgeFailure("bundle", "the runtime has no type \(dtype)")
+        }
+        let buffer = UnsafeMutableRawPointer.allocate(byteCount: max(byteCount, 1), alignment: 64)
+        buffers.append(buffer)
+        if let data { data.copyBytes(to: UnsafeMutableRawBufferPointer(start: buffer, count: byteCount)) }
+        let api = runtime.api
+        let memory = try runtime.make("bundle") {
+            api.CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, $0)
+        }
+        defer { api.ReleaseMemoryInfo(memory) }
+        let dims = shape.map(Int64.init)
+        values[index] = try runtime.make("bundle") {
+            api.CreateTensorWithDataAsOrtValue(
+                memory, buffer, byteCount, dims, dims.count, type, $0)
+        }
+        owned.insert(index)
+    }
+
+    /// Lets go of the values that the runtime made, so that it makes them again.
+    func releaseMade() {
+        for index in 0..<count where !owned.contains(index) {
+            runtime.api.ReleaseValue(values[index])
+            values[index] = nil
+        }
+    }
+
+    /// A copy of what is at `index`.
+    func output(_ index: Int, name: String) throws -> EdgeOutput {
+        guard let value = values[index] else { throw EdgeFailure("output", "\(name) is missing") }
+        let api = runtime.api
+        let info = try runtime.make("output") { api.GetTensorTypeAndShape(value, $0) }
+        defer { api.ReleaseTensorTypeAndShapeInfo(info) }
+        var type = ONNX_TENSOR_ELEMENT_DATA_TYPE_UNDEFINED
+        try runtime.check("output", api.GetTensorElementType(info, &type))
+        guard let dtype = EdgeOutput.types.first(where: { $0.value == type })?.key,
+            let item = EdgeTensor.itemBytes[dtype]
+        else { throw EdgeFailure("output", "\(name) has the type \(type.rawValue)") }
+        var rank = 0
+        try runtime.check("output", api.GetDimensionsCount(info, &rank))
+        var dims = [Int64](repeating: 0, count: rank)
+        try runtime.check("output", api.GetDimensions(info, &dims, rank))
+        let shape = dims.map(Int.init)
+        var data: UnsafeMutableRawPointer?
+        try runtime.check("output", api.GetTensorMutableData(value, &data))
+        let size = shape.reduce(item, *)
+        let bytes = data.map { Data(bytes: $0, count: size) } ?? Data()
+        return EdgeOutput(name: name, dtype: dtype, shape: shape, bytes: bytes)
+    }
+}
+
+extension EdgeOutput {
+    static let types: [String: ONNXTensorElementDataType] = [
+        "float32": ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT,
+        "float16": ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT16,
+        "float64": ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE,
+        "int8": ONNX_TENSOR_ELEMENT_DATA_TYPE_INT8,
+        "uint8": ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT8,
+        "int16": ONNX_TENSOR_ELEMENT_DATA_TYPE_INT16,
+        "uint16": ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT16,
+        "int32": ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32,
+        "uint32": ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT32,
+        "int64": ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64,
+        "uint64": ONNX_TENSOR_ELEMENT_DATA_TYPE_UINT64,
+        "bool": ONNX_TENSOR_ELEMENT_DATA_TYPE_BOOL,
+    ]
+}
