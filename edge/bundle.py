@@ -26,8 +26,8 @@ from edge.store import CHUNK, File, hash_file
 MANIFEST = "manifest.json"
 SCHEMA_VERSION = 1
 ROLES = ("artifact", "closure", "samples", "runtime", "runner", "app", "plan")
-MAX_MANIFEST_BYTES = 64_000_000
-_SEGMENT = re.compile(r"[^/\\\0]+")
+MAX_MANIFEST_BYTES = 16 * 2**20
+MAX_PATH = 400  # bytes of UTF-8
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class BundleFile:
     @classmethod
     def of(cls, path: str, source: File, role: str, *, executable: bool = False) -> BundleFile:
         """A checked bundle file."""
-        if role not in ROLES or not safe_path(path):
+        if role not in ROLES or path_fault(path):
             raise errors.StepFailed(f"a recipe put {path!r} with the role {role!r} into a bundle")
         return cls(path, source, role, executable)
 
@@ -72,10 +72,20 @@ class Bundle:
     planned: tuple[str, ...] = ()
 
 
-def safe_path(path: str) -> bool:
-    """True for a relative, normalised path below the bundle."""
+def path_fault(path: str) -> str:
+    """Why ``path`` cannot be a file of a bundle, or nothing."""
+    size = len(path.encode("utf-8", "surrogatepass"))
     parts = path.split("/")
-    return all(_SEGMENT.fullmatch(part) and part not in (".", "..") for part in parts)
+    reasons = {
+        f"is empty or longer than {MAX_PATH} bytes": not 0 < size <= MAX_PATH,
+        "has a control character, half a letter or a backslash": not path.isprintable()
+        or "\\" in path,
+        "is not relative and normalised": bool({"", ".", ".."} & set(parts)),
+        "has a part with a space at its end": any(part != part.strip() for part in parts),
+        "has a part longer than 200 bytes": any(len(part) > 200 for part in parts),
+        "is the manifest itself": parts[0] == MANIFEST,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
@@ -186,7 +196,7 @@ def _check_manifest(manifest: Any, path: Path) -> None:
         good = (
             isinstance(entry, dict)
             and isinstance(entry.get("path"), str)
-            and safe_path(entry["path"])
+            and not path_fault(entry["path"])
             and isinstance(entry.get("size"), int)
             and re.fullmatch(r"[0-9a-f]{64}", str(entry.get("sha256")))
         )

@@ -308,10 +308,12 @@ def measure(
     if as_json:
         say_json([to_json(record) for record in records])
     if not all(record.verdict for record in records):
-        raise errors.Inconclusive(
+        # Not raised: the records are whole, and standard output holds one document.
+        log.error(
             "the measurement allows no verdict; its evidence is in the table",
-            remedy="quiet the device, cool it down, or measure longer (--iterations, --repeats)",
+            "quiet the device, cool it down, or measure longer (--iterations, --repeats)",
         )
+        raise typer.Exit(errors.Inconclusive.exit_code)
 
 
 @app.command(name="report")

@@ -6,6 +6,7 @@ before anything is sent.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,7 +44,7 @@ RUNNERS = (
 
 @dataclass(frozen=True)
 class Bundle:
-    """A verified bundle on this machine."""
+    """A bundle on this machine."""
 
     folder: Path
     manifest: Mapping[str, Any]
@@ -61,8 +62,8 @@ class Bundle:
 
 
 def read(folder: Path) -> Bundle:
-    """The bundle in ``folder``, every file checked; planned ones are refused."""
-    manifest = bundle.verify(folder)
+    """The bundle in ``folder``; planned ones are refused. Deploying checks its files."""
+    manifest = bundle.read_manifest(folder)
     if manifest["state"] != "built":
         raise errors.UsageError(
             f"the bundle {folder} is planned, not built: {', '.join(manifest['planned'])}",
@@ -107,10 +108,10 @@ def choose_runner(what: Bundle, device: Device, kind: str) -> Runner:
             remedy="open the project in its app folder, or choose another --runner",
         )
     runner = chosen[0]
-    if runner.kind == "node" and device.settings.kind == "local":
-        # PyPI's node lies beside this interpreter, which need not be on the PATH.
-        node = process.which("node")
-        return Runner(runner.kind, runner.file, (str(node or "node"),))
+    if device.settings.kind == "local" and runner.words:
+        # This interpreter, and PyPI's node beside it, need not be on the PATH.
+        own = sys.executable if runner.kind == "python" else process.which(runner.words[0])
+        return Runner(runner.kind, runner.file, (str(own or runner.words[0]),))
     return runner
 
 

@@ -118,6 +118,12 @@ def _port(value: onnx.ValueInfoProto) -> dict[str, Any]:
         )
     tensor = value.type.tensor_type
     shape = [_dim(dim) for dim in tensor.shape.dim]
+    known = onnx.TensorProto.DataType.values()
+    if tensor.elem_type not in known or tensor.elem_type == onnx.TensorProto.UNDEFINED:
+        raise errors.ModelRefused(
+            f"{value.name!r} has no element type that ONNX knows ({tensor.elem_type})",
+            remedy="export the model again; its inputs and outputs need types",
+        )
     if tensor.elem_type == onnx.TensorProto.STRING:
         dtype = "string"
     else:

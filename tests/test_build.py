@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -169,7 +170,7 @@ def test_the_closure_is_the_union_over_all_models(project: Path, store: Store) -
     assert "Add" in text
 
 
-BAD = {
+BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda p: (p / "mlp.onnx").write_text("I am a text file\n"), "not an ONNX model"),
     "empty": (lambda p: (p / "mlp.onnx").write_bytes(b""), "not an ONNX model"),
     "truncated": (
@@ -249,8 +250,9 @@ def test_two_builds_at_once_share_the_store(project: Path, store: Store) -> None
         )
         for name in ("one", "two")
     ]  # fmt: skip
-    ends = [child.communicate(timeout=200) and child.returncode for child in started]
-    assert ends == [0, 0]
+    for child in started:
+        child.communicate(timeout=200)
+    assert [child.returncode for child in started] == [0, 0]
     assert manifest(project, "android", "one") == manifest(project, "android", "two")
     assert list((store.root / "tmp").iterdir()) == []
 

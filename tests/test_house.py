@@ -14,7 +14,7 @@ ROOT = process.PACKAGE_PARENT
 ROWS = (
     ("errors", "log", "process", "step"),
     ("config", "model", "store", "bundle", "samples", "graph", "parity", "stats", "protocol",
-     "operators", "ort_format", "closure", "closure_text", "closure_proof"),
+     "closure"),
     ("job", "devices"),
     ("sources", "convert", "tools", "probe"),
     ("registry", "prepare", "manifest", "deploy", "bench", "results", "project"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ ROW = "0\tinput\t0\tfloat32\t1x3\t000.input.0.bin\tx"
 
 
 def test_arrays_come_back_as_they_went(tmp_path: Path) -> None:
-    case = (
+    case: tuple[dict[str, Any], dict[str, Any]] = (
         {"x": np.array([[1.5, -2.0]], np.float32), "flag": np.array(True)},
         {"y": np.array([2**62], np.int64), "h": np.array([0.5], np.float16)},
     )
@@ -30,9 +31,7 @@ def test_arrays_come_back_as_they_went(tmp_path: Path) -> None:
 
 
 def test_the_index_is_the_documented_text(tmp_path: Path) -> None:
-    samples.write(
-        tmp_path, [({"x": np.zeros((1, 3), np.float32)}, {"y": np.float64(1).reshape(())})]
-    )
+    samples.write(tmp_path, [({"x": np.zeros((1, 3), np.float32)}, {"y": np.array(1, np.float64)})])
     assert (tmp_path / "samples.tsv").read_text() == (
         "0\tinput\t0\tfloat32\t1x3\t000.input.0.bin\tx\n"
         "0\toutput\t0\tfloat64\t-\t000.output.0.bin\ty\n"

@@ -117,8 +117,8 @@ def _difference(expected: Array, actual: Array) -> float:
         return 0.0
     wide, other = expected.astype(np.float64), actual.astype(np.float64)
     finite = np.isfinite(wide)
-    odd = [each[~finite] for each in (wide, other)]
-    if not np.isfinite(other[finite]).all() or not np.array_equal(*odd, equal_nan=True):
+    same_odd = np.array_equal(wide[~finite], other[~finite], equal_nan=True)
+    if not same_odd or not np.isfinite(other[finite]).all():
         return float("inf")
     scale = np.maximum(1.0, np.abs(wide[finite]))
     return float(np.max(np.abs(wide[finite] - other[finite]) / scale, initial=0.0))

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge import errors, graph, operators
-from edge.closure import Closure, Entry, Types
+from edge import errors, graph
+from edge.closure import Closure, Entry, Types, operators
 from edge.convert import runtime_operators
 
 if TYPE_CHECKING:

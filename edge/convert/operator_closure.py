@@ -2,8 +2,8 @@
 
 Always taken from the artifact and not from the source graph: optimization fuses (Conv and Relu
 become FusedConv, on amd64 com.microsoft.nchwc Conv), functions expand (HardSwish becomes
-HardSigmoid and Mul), casts come in. ORT-format files are read by ``edge.ort_format`` for the
-operators and by ONNX Runtime's own reader for the types: what a reduced build consumes.
+HardSigmoid and Mul), casts come in. ORT-format files are read by ``edge.closure.ort_format``
+for the operators and by ONNX Runtime's own reader for the types: what a reduced build consumes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,20 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from edge import closure_proof, closure_text, errors, operators, ort_format
-from edge.closure import Closure, Entry, Types, from_json, to_json, types_of, union
+from edge import errors
+from edge.closure import (
+    Closure,
+    Entry,
+    Types,
+    from_json,
+    operators,
+    ort_format,
+    proof,
+    text,
+    to_json,
+    types_of,
+    union,
+)
 from edge.convert import onnx_closure, runtime_operators
 from edge.step import Facts, step
 
@@ -64,21 +76,21 @@ def closure_config(
     read again by our parser and by ONNX Runtime's, which must agree, and each closure must be
     offered by it. Facts: ``operators``, ``models``, ``checked_by`` (the parsers). Raises
     :class:`errors.ClosureIncomplete` when the proof or a gate of ``platform`` fails, and as
-    ``closure_proof.gates`` does.
+    ``proof.gates`` does.
     """
     needed = [_load(closures[name]) for name in sorted(closures)]
     whole = union(*needed)
-    closure_proof.gates(whole, platform=platform, ort_version=ort_version)
-    text = closure_text.render(whole, types=types)
-    _write(out / CONFIG, text)
+    proof.gates(whole, platform=platform, ort_version=ort_version)
+    rendered = text.render(whole, types=types)
+    _write(out / CONFIG, rendered)
     _write(out / CLOSURE, to_json(whole))
     known = runtime_operators.vocabulary().extended(
         (entry.domain, entry.operator, entry.opset) for entry in whole.entries
     )
-    offered = closure_text.as_built(text, vocabulary=known, where=CONFIG)
+    offered = text.as_built(rendered, vocabulary=known, where=CONFIG)
     for one in needed:
         wanted = one if types else one.without_types()
-        closure_proof.prove(wanted, offered, ranges=runtime_operators.kernel_ranges())
+        proof.prove(wanted, offered, ranges=runtime_operators.kernel_ranges())
     agreed = runtime_operators.agrees(out / CONFIG, offered)
     return {
         "operators": len({entry.key for entry in whole.entries}),

@@ -15,7 +15,9 @@ def plan_reduced(out: Path, *, config: Path, request: dict[str, Any]) -> Facts:
 
     ``config`` is the operator configuration. Facts: ``needs``, what the build host must have.
     """
-    lists = {name: tuple(v) if isinstance(v, list) else v for name, v in request.items()}
+    lists: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in request.items()
+    }
     plan = reduced_plan.make_plan(reduced_plan.Request(**lists), config.read_text(encoding="utf-8"))
     reduced_plan.write(plan, out)
     return {"needs": list(plan.needs)}

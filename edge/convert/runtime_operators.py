@@ -11,9 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from edge import errors, operators
-from edge.closure import Closure
-from edge.operators import Ranges, Vocabulary
+from edge import errors
+from edge.closure import Closure, operators
+from edge.closure.operators import Ranges, Vocabulary
 
 _CPU = "CPUExecutionProvider"
 _ALLOWED = re.compile(
@@ -39,7 +39,7 @@ def vocabulary() -> Vocabulary:
 
 @lru_cache(maxsize=1)
 def kernel_ranges() -> Ranges:
-    """CPU kernel registrations by (domain, operator), see ``closure_proof.missing``."""
+    """CPU kernel registrations by (domain, operator), see ``proof.missing``."""
     found: dict[tuple[str, str], set[tuple[int, int]]] = {}
     for each in _native("get_all_opkernel_def"):
         if each.provider == _CPU:

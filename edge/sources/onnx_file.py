@@ -71,10 +71,10 @@ def _refuse_unknown_versions(model: onnx.ModelProto) -> None:
     """A model from the future cannot be checked; the checker's own words would not say so."""
     import onnx
 
-    limits = {"IR version": (model.ir_version, onnx.IR_VERSION)}
+    limits = {"IR version": (model.ir_version, int(onnx.IR_VERSION))}
     for entry in model.opset_import:
         if entry.domain in ("", "ai.onnx"):
-            limits["opset"] = (entry.version, onnx.defs.onnx_opset_version())
+            limits["opset"] = (int(entry.version), onnx.defs.onnx_opset_version())
     for what, (has, known) in limits.items():
         if has > known:
             raise errors.ModelRefused(

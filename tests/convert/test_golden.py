@@ -78,7 +78,8 @@ def test_constants_are_fed_but_not_kept(tmp_path: Path) -> None:
 def test_the_users_samples_are_taken_as_they_are(mlp: Path, tmp_path: Path) -> None:
     arrays = tmp_path / "s.npz"
     wanted = np.arange(8, dtype=np.float32).reshape(2, 4)
-    np.savez(arrays, **{"x/0": wanted, "x/1": wanted + 1})
+    two: dict[str, Any] = {"x/0": wanted, "x/1": wanted + 1}
+    np.savez(arrays, **two)
     golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=arrays)
     np.testing.assert_array_equal(samples.cases(tmp_path / "s", "input")[1]["x"], wanted + 1)
 

@@ -11,7 +11,7 @@ from onnx import TensorProto as T
 from onnx import helper
 
 from edge import errors
-from edge.closure_text import render
+from edge.closure.text import render
 from edge.convert import onnx_closure
 from edge.convert import operator_closure as oc
 from tests.convert import small_models

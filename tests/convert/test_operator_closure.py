@@ -11,8 +11,8 @@ import pytest
 
 from edge import errors, process
 from edge.closure import Closure, from_json
-from edge.closure_proof import gates, missing
-from edge.closure_text import as_built, parse, render
+from edge.closure.proof import gates, missing
+from edge.closure.text import as_built, parse, render
 from edge.convert import operator_closure as oc
 from tests.convert import small_models
 

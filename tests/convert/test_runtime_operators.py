@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 
 from edge import errors
 from edge.closure import Closure, Entry, Types, union
-from edge.closure_proof import missing
-from edge.closure_text import as_built, render
+from edge.closure.proof import missing
+from edge.closure.text import as_built, render
 from edge.convert import runtime_operators
 from tests.closures import of_models
 
@@ -69,7 +69,7 @@ def test_every_operator_is_read_alike(tmp_path: Path) -> None:
 def test_what_only_a_newer_reader_tracks_is_no_disagreement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from edge import operators
+    from edge.closure import operators
 
     config = tmp_path / "a.config"
     config.write_text(REDUCE_PROD.format(13, "float"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import os
 import plistlib
 import struct
 import tarfile
@@ -17,7 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge import errors
+from edge.config import ProjectFile
+from edge.registry import Registry
+from edge.store import Store
 from edge.tools import prebuilt
+from edge.tools.fetch import fetch
 from edge.tools.prebuilt import Aar, NativeLibrary, elf_alignment, read_aar, read_xcframework
 
 PAGE = 16384
@@ -358,23 +361,18 @@ def test_zip_refuses_slices_made_of_links(tmp_path: Path) -> None:
 
 
 # -------------------------------------------------------------------------- the real thing
-NPM = "com.github.asus4.onnxruntime-0.4.9.tgz"
-NPM_SHA256 = "e59788788818fdde1b2e522e766a21ba0f7d8391de55737abf81e32cc801785d"
 AAR_MEMBER = "package/Plugins/Android/onnxruntime.aar"
 AAR_SHA256 = "98cddbac92640b4a6af72a03c42e0491851f366d3da66bbaeb5dd66310946cf2"
 
 
 @pytest.fixture(scope="module")
-def npm_package() -> Path:
-    """The npm package that carries official 1.29.0 builds (150 MB), in the folder EDGE_TEST_NPM."""
-    place = Path(os.environ.get("EDGE_TEST_NPM", "")) / NPM
-    if not place.is_file():
-        pytest.skip(f"set EDGE_TEST_NPM to a folder with {NPM} (npm pack)")
-    return place
+def npm_package(download_store: Store) -> Path:
+    """The npm package that carries official 1.29.0 builds (150 MB), as the ios target pins it."""
+    target = Registry(Path("/nonexistent")).target("ios", ProjectFile(), "tests")
+    return fetch(download_store, target.runtime.embeddable[0]).path
 
 
 @pytest.mark.models
-@pytest.mark.slow
 def test_official_aar(npm_package: Path, tmp_path: Path) -> None:
     with tarfile.open(npm_package) as archive:
         member = archive.extractfile(AAR_MEMBER)
@@ -389,9 +387,7 @@ def test_official_aar(npm_package: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.models
-@pytest.mark.slow
 def test_official_xcframework(npm_package: Path, tmp_path: Path) -> None:
-    assert hashlib.sha256(npm_package.read_bytes()).hexdigest() == NPM_SHA256
     found = {one.identifier: one for one in read_xcframework(npm_package).slices}
     device = found["ios-arm64"]
     assert (device.size, device.minimum_os, device.version) == (48_347_664, "15.1", "1.29.0")

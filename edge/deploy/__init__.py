@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge import deploy_files as files
-from edge import deploy_scripts as scripts
 from edge import errors, log, probe
-from edge.deploy_files import Bundle, BundleFile
-from edge.deploy_lock import STEP_TIMEOUT, Damaged, Held, hold
+from edge.deploy import files, scripts
+from edge.deploy.files import Bundle, BundleFile
+from edge.deploy.lock import STEP_TIMEOUT, Damaged, Held, hold
 from edge.devices.base import IDLE, Device, device_path
 
 KEEP = 3  # releases of a bundle that stay on the device, the active one included

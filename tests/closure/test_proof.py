@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from edge import errors, operators
-from edge.closure import Closure, Entry, Types, union
-from edge.closure_proof import Missing, gates, missing, prove
-from edge.closure_text import as_built, render
+from edge import errors
+from edge.closure import Closure, Entry, Types, operators, union
+from edge.closure.proof import Missing, gates, missing, prove
+from edge.closure.text import as_built, render
 from tests.closures import of_models
 
 TWO_LINES = """\

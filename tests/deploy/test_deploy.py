@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from edge import deploy, deploy_files, deploy_lock, errors, process
+from edge import deploy, errors, process
+from edge.deploy import files, lock
 from edge.devices import Device, DeviceSettings, create, open_device
 from tests import sshd as server
 from tests.sshd import Sshd, start
@@ -264,7 +265,7 @@ def test_names_that_are_none(lab: Device, bundle: Path, name: str) -> None:
 
 @_kinds("ssh")
 def test_two_at_once(lab: Device, bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy_lock, "POLL", 0.05)
+    monkeypatch.setattr(lock, "POLL", 0.05)
     inside: list[str] = []
     overlaps: list[int] = []
 
@@ -290,7 +291,7 @@ def test_two_at_once(lab: Device, bundle: Path, monkeypatch: pytest.MonkeyPatch)
 
 def _cut_after(sshd: Sshd, folder: Path, whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill the server's sessions once the device holds ``whole`` complete files of a transfer."""
-    real = deploy_files.chunks
+    real = files.chunks
     begun: list[Path] = []
 
     def chunks(path: Path, size: int) -> Iterator[bytes]:
@@ -303,7 +304,7 @@ def _cut_after(sshd: Sshd, folder: Path, whole: int, monkeypatch: pytest.MonkeyP
                 sshd.cut()
             yield block
 
-    monkeypatch.setattr(deploy_files, "chunks", chunks)
+    monkeypatch.setattr(files, "chunks", chunks)
 
 
 @pytest.mark.ssh
@@ -316,12 +317,12 @@ def test_a_cut_connection_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with open_device(settings) as device:
             wanted = deploy.plan(device, bundle, "demo")
             with monkeypatch.context() as patch:
-                files = deploy_files.read(bundle)
-                patch.setattr(deploy_files, "read", lambda folder: files)
+                whole = files.read(bundle)
+                patch.setattr(files, "read", lambda folder: whole)
                 _cut_after(running, tmp_path / "device/incoming", 2, patch)
                 with pytest.raises(errors.DeviceUnreachable, match="broke"):
                     deploy.deploy(device, bundle, "demo", _healthy)
-            assert deploy_lock._held_here == set()
+            assert lock._held_here == set()
             device.connect()
             assert deploy.releases(device, "demo") == ()
             done = deploy.deploy(device, bundle, "demo", _healthy)

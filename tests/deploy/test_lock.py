@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from edge import deploy_lock, errors, process
-from edge import deploy_scripts as scripts
-from edge.deploy_lock import hold
+from edge import errors, process
+from edge.deploy import lock, scripts
+from edge.deploy.lock import hold
 from edge.devices import Device, DeviceSettings, open_device
 
 pytestmark = pytest.mark.process
@@ -25,8 +25,8 @@ PROBE = scripts.STEP + 'say "in the step"\n'
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Device]:
-    monkeypatch.setattr(deploy_lock, "POLL", 0.02)
-    monkeypatch.setattr(deploy_lock, "WAIT", 0.5)
+    monkeypatch.setattr(lock, "POLL", 0.02)
+    monkeypatch.setattr(lock, "WAIT", 0.5)
     with open_device(DeviceSettings("here", folder=str(tmp_path / "dev"))) as device:
         yield device
 
@@ -64,7 +64,7 @@ def test_a_second_one_waits_and_then_says_who(here: Device) -> None:
 
 
 def test_many_at_once(here: Device, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy_lock, "WAIT", 60)
+    monkeypatch.setattr(lock, "WAIT", 60)
     inside, most = 0, 0
     done: list[str] = []
 
@@ -106,22 +106,22 @@ def test_an_owner_elsewhere_is_given_up_when_its_time_is_over(here: Device) -> N
 
 
 def test_a_dead_process_of_this_machine_is_taken_over(here: Device) -> None:
-    owner = _owner(deploy_lock._machine(), NO_PROCESS)
-    lock = _leave(here, owner, until=time.time() + 1000)
+    owner = _owner(lock._machine(), NO_PROCESS)
+    left = _leave(here, owner, until=time.time() + 1000)
     with hold(here) as held:
         assert held.number == "8"
-        assert not lock.exists()
+        assert not left.exists()
 
 
 def test_a_live_process_of_this_machine_is_respected(here: Device) -> None:
-    owner = _owner(deploy_lock._machine(), os.getppid())
+    owner = _owner(lock._machine(), os.getppid())
     _leave(here, owner, until=time.time() + 1000)
     with pytest.raises(errors.DeployFailed, match="is under way"), hold(here):
         pass
 
 
 def test_a_deploy_of_this_process_that_lost_its_connection_is_taken_over(here: Device) -> None:
-    _leave(here, _owner(deploy_lock._machine(), os.getpid()), until=time.time() + 1000)
+    _leave(here, _owner(lock._machine(), os.getpid()), until=time.time() + 1000)
     with hold(here) as held:
         assert held.number == "8"
 
@@ -129,7 +129,7 @@ def test_a_deploy_of_this_process_that_lost_its_connection_is_taken_over(here: D
 def test_a_step_that_was_killed_is_taken_over(
     here: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploy_lock, "WAIT", 10)
+    monkeypatch.setattr(lock, "WAIT", 10)
     owner = _owner("othermachine", NO_PROCESS)
     _leave(here, owner, until=time.time() + 1000, pid=str(NO_PROCESS))
     with hold(here) as held:
@@ -140,9 +140,9 @@ def test_a_step_that_was_killed_is_taken_over(
 def test_a_lock_that_was_half_made(
     here: Device, missing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploy_lock, "WAIT", 10)
-    lock = _leave(here, _owner("othermachine", NO_PROCESS), until=time.time() + 1000)
-    (lock / missing).unlink()
+    monkeypatch.setattr(lock, "WAIT", 10)
+    left = _leave(here, _owner("othermachine", NO_PROCESS), until=time.time() + 1000)
+    (left / missing).unlink()
     with hold(here) as held:
         assert held.number == "8"
 
@@ -174,8 +174,8 @@ def test_a_running_step_is_respected(here: Device, step: int) -> None:
 def test_a_running_step_of_a_dead_owner_is_ended(
     here: Device, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploy_lock, "WAIT", 20)
-    owner = _owner(deploy_lock._machine(), NO_PROCESS)
+    monkeypatch.setattr(lock, "WAIT", 20)
+    owner = _owner(lock._machine(), NO_PROCESS)
     _leave(here, owner, until=time.time() + 1000, pid=str(step))
     with hold(here) as held:
         assert held.number == "8"
@@ -185,8 +185,8 @@ def test_a_running_step_of_a_dead_owner_is_ended(
 def test_a_number_that_another_process_has_now_is_left_alone(
     here: Device, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deploy_lock, "WAIT", 20)
-    owner = _owner(deploy_lock._machine(), NO_PROCESS).replace("sometoken", "othertoken")
+    monkeypatch.setattr(lock, "WAIT", 20)
+    owner = _owner(lock._machine(), NO_PROCESS).replace("sometoken", "othertoken")
     _leave(here, owner, until=time.time() + 1000, pid=str(step))
     with hold(here):
         assert _runs(step)

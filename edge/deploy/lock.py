@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge import deploy_scripts as scripts
 from edge import errors, log
+from edge.deploy import scripts
 from edge.devices.base import IDLE, Device, device_path
 from edge.process import Completed, describe_exit
 

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge import deploy_files, errors
+from edge import errors
+from edge.deploy import files
 
 EMPTY = hashlib.sha256(b"").hexdigest()
 
@@ -40,7 +41,7 @@ def _bundle(folder: Path, **contents: bytes) -> Path:
     ["a", "a/b/c.bin", "a b", "it's", "-rf", "$(x)", "ü/ä.bin", "..a", "a..b", "a/manifest.json"],
 )
 def test_good_paths(path: str) -> None:
-    assert deploy_files.parse(_manifest(_entry(path)))[0].path == path
+    assert files.parse(_manifest(_entry(path)))[0].path == path
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_good_paths(path: str) -> None:
 )  # fmt: skip
 def test_hostile_paths(path: str) -> None:
     with pytest.raises(errors.DeployFailed, match=r"manifest\.json of the bundle is refused"):
-        deploy_files.parse(_manifest(_entry(path)))
+        files.parse(_manifest(_entry(path)))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_hostile_paths(path: str) -> None:
 )
 def test_entries_that_are_none(entry: Any) -> None:
     with pytest.raises(errors.DeployFailed, match="is refused"):
-        deploy_files.parse(_manifest(entry))
+        files.parse(_manifest(entry))
 
 
 @pytest.mark.parametrize(
@@ -89,30 +90,30 @@ def test_entries_that_are_none(entry: Any) -> None:
 )
 def test_entries_that_do_not_go_together(entries: list[Any], words: str) -> None:
     with pytest.raises(errors.DeployFailed, match=words):
-        deploy_files.parse(_manifest(*entries))
+        files.parse(_manifest(*entries))
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with pytest.raises(errors.DeployFailed, match="is refused"):
-        deploy_files.parse(data)
+        files.parse(data)
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(), st.lists))
-def test_any_list_is_read_or_refused(files: Any) -> None:
+def test_any_list_is_read_or_refused(listed: Any) -> None:
     with pytest.raises(errors.DeployFailed, match="is refused"):
-        deploy_files.parse(json.dumps({"files": files}).encode())
+        files.parse(json.dumps({"files": listed}).encode())
 
 
 def test_deep_json_is_refused() -> None:
     with pytest.raises(errors.DeployFailed, match="is refused"):
-        deploy_files.parse(b"[" * 200_000)
+        files.parse(b"[" * 200_000)
 
 
 def test_too_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy_files, "MAX_FILES", 1)
+    monkeypatch.setattr(files, "MAX_FILES", 1)
     with pytest.raises(errors.DeployFailed, match="more than 1 files"):
-        deploy_files.parse(_manifest(_entry("a"), _entry("b")))
+        files.parse(_manifest(_entry("a"), _entry("b")))
 
 
 @pytest.mark.parametrize(
@@ -126,12 +127,12 @@ def test_too_many_files(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_what_may_be_run(path: str, changes: dict[str, Any], executable: bool) -> None:
-    (file,) = deploy_files.parse(_manifest(_entry(path, **changes)))
+    (file,) = files.parse(_manifest(_entry(path, **changes)))
     assert file.executable is executable
 
 
 def test_a_bundle(tmp_path: Path) -> None:
-    bundle = deploy_files.read(_bundle(tmp_path, one=b"same", two=b"same", other=b"content"))
+    bundle = files.read(_bundle(tmp_path, one=b"same", two=b"same", other=b"content"))
     manifest = (tmp_path / "manifest.json").read_bytes()
     assert bundle.release == hashlib.sha256(manifest).hexdigest()
     assert [file.path for file in bundle.files] == ["one", "other", "two", "manifest.json"]
@@ -147,24 +148,24 @@ def test_a_file_that_was_changed(tmp_path: Path, data: bytes, words: str) -> Non
     _bundle(tmp_path, file=b"content")
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(errors.DeployFailed, match=words):
-        deploy_files.read(tmp_path)
+        files.read(tmp_path)
 
 
 def test_a_file_that_is_missing(tmp_path: Path) -> None:
     (_bundle(tmp_path, file=b"content") / "file").unlink()
     with pytest.raises(errors.DeployFailed, match="No such file"):
-        deploy_files.read(tmp_path)
+        files.read(tmp_path)
 
 
 def test_a_folder_without_a_manifest(tmp_path: Path) -> None:
     with pytest.raises(errors.DeployFailed, match="is no bundle"):
-        deploy_files.read(tmp_path)
+        files.read(tmp_path)
 
 
 def test_a_huge_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploy_files, "MAX_MANIFEST", 10)
+    monkeypatch.setattr(files, "MAX_MANIFEST", 10)
     with pytest.raises(errors.DeployFailed, match="more than 10 bytes"):
-        deploy_files.read(_bundle(tmp_path, file=b"content"))
+        files.read(_bundle(tmp_path, file=b"content"))
 
 
 def test_links_are_refused(tmp_path: Path) -> None:
@@ -178,18 +179,18 @@ def test_links_are_refused(tmp_path: Path) -> None:
     for path in ("file", "sub/file"):
         (folder / "manifest.json").write_bytes(_manifest(_entry(path)))
         with pytest.raises(errors.DeployFailed, match="is a link"):
-            deploy_files.read(folder)
+            files.read(folder)
 
 
 def test_what_is_no_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a")
     (tmp_path / "manifest.json").write_bytes(_manifest(_entry("a")))
     with pytest.raises(errors.DeployFailed, match="no file of 0 bytes"):
-        deploy_files.read(tmp_path)
+        files.read(tmp_path)
 
 
 def test_a_file_that_shrinks_while_it_is_sent(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"12345")
     with pytest.raises(errors.DeployFailed, match="became shorter"):
-        list(deploy_files.chunks(tmp_path / "file", 6))
-    assert b"".join(deploy_files.chunks(tmp_path / "file", 3)) == b"123"
+        list(files.chunks(tmp_path / "file", 6))
+    assert b"".join(files.chunks(tmp_path / "file", 3)) == b"123"

@@ -1,8 +1,8 @@
 """Operator closure: the kernels that an artifact needs, as a value.
 
 A :class:`Closure` is a set of (domain, operator, opset) with the types that a reduced build of
-ONNX Runtime keeps kernels by. ``closure_text`` has its text form, ``closure_proof`` compares
-two closures, ``convert.operator_closure`` reads it from artifacts.
+ONNX Runtime keeps kernels by. ``edge.closure.text`` has its text form, ``edge.closure.proof``
+compares two closures, ``edge.convert.operator_closure`` reads it from artifacts.
 
 Rules:
 
@@ -21,7 +21,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge import errors, operators
+from edge import errors
+from edge.closure import operators
 
 MAX_JSON = 64 * 2**20
 MAX_OPSET = 10**9 - 1
@@ -132,7 +133,7 @@ class Closure:
 
     ``allowed_types``: types that the whole configuration is restricted to (None: not at all);
     they exclude types of single operators. ``four_bit``: 4-bit element types of initializers in
-    ORT-format artifacts, for ``closure_proof.gates``; neither in the text nor in comparisons.
+    ORT-format artifacts, for ``proof.gates``; neither in the text nor in comparisons.
     """
 
     entries: tuple[Entry, ...] = ()

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from edge import errors, ort_format
-from edge.ort_format import MAX_DEPTH, Node
+from edge import errors
+from edge.closure import ort_format
+from edge.closure.ort_format import MAX_DEPTH, Node
 
 # ------------------------------------------------------------------- a small writer of ORT format
 Fields = dict[int, tuple[str, Any]]

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge import deploy, deploy_lock, deploy_scripts, errors
+from edge import deploy, errors
+from edge.deploy import lock, scripts
 from edge.devices import frames
 from edge.process import Completed
 
@@ -58,8 +59,8 @@ def test_an_answer_without_an_end_collects_nothing() -> None:
 
 
 def test_scripts_fit_into_what_a_dropbear_takes() -> None:
-    names = [name for name in vars(deploy_scripts) if name.isupper() and not name.startswith("_")]
-    texts = [text for name in names if isinstance(text := getattr(deploy_scripts, name), str)]
+    names = [name for name in vars(scripts) if name.isupper() and not name.startswith("_")]
+    texts = [text for name in names if isinstance(text := getattr(scripts, name), str)]
     assert len(texts) >= 10
     for text in texts:
         assert len(frames.command(["sh", "-c", text, "sh"], "0" * 16, 99)) < 5000
@@ -68,14 +69,14 @@ def test_scripts_fit_into_what_a_dropbear_takes() -> None:
 @pytest.mark.parametrize(
     ("code", "stderr", "words"),
     [
-        (deploy_scripts.LOST, "", "took the lock of pi over"),
-        (deploy_scripts.DAMAGED, "", "were damaged"),
-        (deploy_scripts.FULL, "", "the disk of pi is full"),
+        (scripts.LOST, "", "took the lock of pi over"),
+        (scripts.DAMAGED, "", "were damaged"),
+        (scripts.FULL, "", "the disk of pi is full"),
         (1, "cp: write error: No space left on device", "the disk of pi is full"),
         (1, "sh: can't create lock/1: Read-only file system", "cannot be written"),
         (-9, "", "signal 9"),
     ],
 )
 def test_failures_of_steps(code: int, stderr: str, words: str) -> None:
-    error = deploy_lock.failure(Completed(("sh",), code, "", stderr, 0.0), "pi")
+    error = lock.failure(Completed(("sh",), code, "", stderr, 0.0), "pi")
     assert words in error.message

@@ -25,9 +25,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from edge import errors, operators
-from edge.closure import Closure, Entry, Types
-from edge.operators import Range, Ranges
+from edge import errors
+from edge.closure import Closure, Entry, Types, operators
+from edge.closure.operators import Range, Ranges
 
 SHOWN = 3
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\.[0-9A-Za-z.+-]{1,40})?")
@@ -54,7 +54,7 @@ class Missing:
 def missing(
     needed: Closure, offered: Closure, *, ranges: Ranges | None = None
 ) -> tuple[Missing, ...]:
-    """What ``offered`` (``closure_text.as_built`` of a text) lacks of ``needed``, sorted.
+    """What ``offered`` (``text.as_built`` of a text) lacks of ``needed``, sorted.
 
     ``ranges``: kernel registrations by (domain, operator), last opset ``operators.OPEN`` when
     open-ended. An operator that is in neither table is compared by its exact opset.

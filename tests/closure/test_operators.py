@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from edge import operators
-from edge.operators import OPEN, TRACKED, Vocabulary, serves, standard
+from edge.closure import operators
+from edge.closure.operators import OPEN, TRACKED, Vocabulary, serves, standard
 
 
 def test_ranges_are_the_versions_of_an_operator() -> None:

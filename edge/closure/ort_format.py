@@ -17,7 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edge import errors, operators
+from edge import errors
+from edge.closure import operators
 
 IDENTIFIER = b"ORTM"
 VERSIONS = ("5", "6")

@@ -21,8 +21,18 @@ import json
 import re
 from collections.abc import Callable, Iterator
 
-from edge import errors, operators
-from edge.closure import NAME, NUMBER, Closure, Entry, Types, decode, type_names, types_of
+from edge import errors
+from edge.closure import (
+    NAME,
+    NUMBER,
+    Closure,
+    Entry,
+    Types,
+    decode,
+    operators,
+    type_names,
+    types_of,
+)
 
 MAX_TEXT = 8 * 2**20
 MAX_ENTRIES = 100_000

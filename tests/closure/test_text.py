@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from edge import errors
 from edge.closure import Closure, Entry, Types
-from edge.closure_text import MAX_TEXT, as_built, parse, render
-from edge.operators import standard
+from edge.closure.operators import standard
+from edge.closure.text import MAX_TEXT, as_built, parse, render
 from tests.closures import closures
 
 FLOAT = Types(((0, ("float",)),))

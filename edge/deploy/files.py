@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from edge import errors
+from edge.bundle import MANIFEST, path_fault
 from edge.devices.base import CHUNK
 
-MANIFEST = "manifest.json"
 MAX_MANIFEST = 16 * 2**20  # bytes
 MAX_FILES = 20_000
 MAX_FILE = 2**33 - 1  # bytes: what a plain tar header can say
-MAX_PATH = 400  # bytes of UTF-8
 _REMEDY = "build the bundle again; do not edit what is in it"
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -144,7 +143,7 @@ def _entry(entry: Any) -> BundleFile:
     if not isinstance(entry, dict):
         raise _refused("an entry of files is no object")
     path, digest, size = entry.get("path"), entry.get("sha256"), entry.get("size")
-    if not isinstance(path, str) or (why := _bad_path(path)):
+    if not isinstance(path, str) or (why := path_fault(path)):
         raise _refused(f"the path {path!r:.120} {why if isinstance(path, str) else 'is no text'}")
     if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
         raise _refused(f"sha256 of {path} is no SHA-256 in small hexadecimal digits")
@@ -152,22 +151,6 @@ def _entry(entry: Any) -> BundleFile:
         raise _refused(f"size of {path} is no number of bytes up to {MAX_FILE}")
     runner = entry.get("role") == "runner" and path.rpartition("/")[2] == "edge_runner"
     return BundleFile(path, digest, size, runner or entry.get("executable") is True)
-
-
-def _bad_path(path: str) -> str:
-    """Why ``path`` cannot be a file of a bundle, or nothing."""
-    size = len(path.encode("utf-8", "surrogatepass"))
-    parts = path.split("/")
-    reasons = {
-        f"is empty or longer than {MAX_PATH} bytes": not 0 < size <= MAX_PATH,
-        "has a control character, half a letter or a backslash": not path.isprintable()
-        or "\\" in path,
-        "is not relative and normalised": bool({"", ".", ".."} & set(parts)),
-        "has a part with a space at its end": any(part != part.strip() for part in parts),
-        "has a part longer than 200 bytes": any(len(part) > 200 for part in parts),
-        "is the manifest itself": parts[0] == MANIFEST,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
 
 
 def _check_together(files: list[BundleFile]) -> None:
