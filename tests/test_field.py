@@ -98,7 +98,7 @@ def test_deploy_bench_and_report(lab: Lab) -> None:
     assert wrote.code == 0, wrote.err
     (comparison,) = wrote.json["comparisons"] if isinstance(wrote.json, dict) else wrote.json
     assert comparison["rows"][0]["device"] == "lab"
-    (row,) = csv.DictReader((lab.project / "r.csv").open())
+    (row,) = csv.DictReader((lab.project / "r.csv").read_text().splitlines())
     assert (row["target"], row["device"]) == ("linux-x64", "lab")
     assert float(row["p50_ns"]) == record["summary"]["median_ns"]
     assert "| linux-x64 |" in (lab.project / "r.md").read_text()
