@@ -49,7 +49,7 @@ def fetch(store: Store, pin: config.Pin) -> File:
 
 def _short(pin: config.Pin) -> str:
     member = f" ({Path(pin.member).name})" if pin.member else ""
-    return pin.package.rpartition("/")[2] + member
+    return re.split("[/:]", pin.package)[-1] + member
 
 
 def _bring(store: Store, pin: config.Pin, folder: Path) -> Path:
