@@ -5,16 +5,29 @@ Standard output carries ``--json`` alone; everything for people goes to standard
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from edge import __version__, errors, log, process
+from edge import __version__, cli_field, errors, log, process
+from edge.options import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    DimOption,
+    EmbedOption,
+    JobsOption,
+    JsonOption,
+    ModelOption,
+    NameOption,
+    OutputOption,
+    SamplesOption,
+    TargetOption,
+    VersionOption,
+    say_json,
+)
 
 if TYPE_CHECKING:
     from edge.pipeline import Context, Outcome
@@ -29,28 +42,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="One source model in, tailored and proven bundles for every edge target out.",
 )
-
-# Each option is declared once; every subcommand that has it takes it from here.
-TargetOption = Annotated[
-    list[str],
-    typer.Option("--target", "-t", help="Target name, TOML path, or all; may be repeated."),
-]
-ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Project file.")]
-ModelOption = Annotated[
-    str, typer.Option("--model", "-m", help="Source instead of the project's: path or pkg:...")
-]
-NameOption = Annotated[str, typer.Option("--name", help="Model name (which of several models).")]
-VersionOption = Annotated[str, typer.Option("--model-version", help="Version of the model.")]
-SamplesOption = Annotated[str, typer.Option("--samples", help="Golden inputs, a .npz file.")]
-DimOption = Annotated[list[str], typer.Option("--dim", help="Bind a symbolic dimension: NAME=N.")]
-OutputOption = Annotated[str, typer.Option("--output", "-o", help="Folder for bundles.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
-EmbedOption = Annotated[
-    bool, typer.Option("--embed-runtime", help="Put the prebuilt runtime into mobile bundles.")
-]
-JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Targets built at once.")]
-
-DEFAULT_CONFIG = Path("edge.toml")
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
@@ -89,11 +80,6 @@ def _click_error(error: Exception) -> int:
         raise error
     log.error(str(show()), "edge COMMAND --help lists the options")
     return 2
-
-
-def say_json(value: Any) -> None:
-    """The one thing on standard output."""
-    sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
 
 
 def _version(value: bool) -> None:
@@ -169,6 +155,8 @@ def build(
 def _complain(outcomes: list[Outcome]) -> None:
     seen = {}
     for outcome in outcomes:
+        if outcome.state == "missing":
+            continue  # said before the work
         if outcome.error and outcome.error.message not in seen:
             seen[outcome.error.message] = outcome.error
             log.error(outcome.error.message, outcome.error.remedy)
@@ -215,149 +203,6 @@ def explain(
             log.say(line)
     if as_json:
         say_json([report.to_json() for report in reports])
-
-
-DeviceOption = Annotated[str, typer.Option("--device", "-d", help="A name of devices.toml.")]
-RunnerOption = Annotated[
-    str, typer.Option("--runner", help="c, python or node; default: the bundle's first.")
-]
-ResultsOption = Annotated[
-    str, typer.Option("--results", help="Database of records; default: .edge/results.db.")
-]
-TargetArgument = Annotated[str, typer.Argument(help="Target whose bundle is meant.")]
-
-
-@app.command()
-def deploy(
-    target: TargetArgument,
-    device: DeviceOption = "local",
-    config: ConfigOption = DEFAULT_CONFIG,
-    model: ModelOption = "",
-    name: NameOption = "",
-    model_version: VersionOption = "",
-    output: OutputOption = "",
-    runner: RunnerOption = "",
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="Go back to the release before.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Bring a target's bundle onto a device; prove it there; switch to it."""
-    from edge import bench, field
-    from edge import deploy as deploying
-    from edge.devices import open_device
-    from edge.project import Said, load
-
-    project = load(config, Said(model, name, model_version))
-    where = field.settings(device, project.device(device))
-    done: list[dict[str, Any]] = []
-    with open_device(where) as there:
-        for folder in project.bundles(target, output):
-            what = field.read(folder)
-            if rollback:
-                back = deploying.rollback(there, what.name)
-                log.say(f"{what.name} on {device} is back at {back.id[:12]}")
-                done.append({"bundle": what.name, "release": back.folder})
-                continue
-            options = bench.BenchOptions(provider=what.manifest["provider"])
-            deployed, _, _ = field.install(there, what, options, runner)
-            done.append({"bundle": what.name, **vars(deployed)})
-    if as_json:
-        say_json({"device": device, "deployed": done})
-
-
-@app.command(name="bench")
-def measure(
-    target: TargetArgument,
-    device: DeviceOption = "local",
-    config: ConfigOption = DEFAULT_CONFIG,
-    model: ModelOption = "",
-    name: NameOption = "",
-    model_version: VersionOption = "",
-    output: OutputOption = "",
-    runner: RunnerOption = "",
-    threads: Annotated[int, typer.Option("--threads", min=0, help="0: the project's.")] = 0,
-    iterations: Annotated[int, typer.Option("--iterations", min=0, help="0: project's.")] = 0,
-    repeats: Annotated[int, typer.Option("--repeats", min=0, help="Fresh processes.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="30 runs, one process.")] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Also prove which provider ran each node.")
-    ] = False,
-    results: ResultsOption = "",
-    as_json: JsonOption = False,
-) -> None:
-    """Deploy what is missing, check the golden samples on the device, measure, keep the record."""
-    from edge import field, report
-    from edge.devices import open_device
-    from edge.project import Said, load
-    from edge.results import Results, to_json
-
-    project = load(config, Said(model, name, model_version))
-    said = {"threads": threads, "iterations": iterations, "repeats": repeats}
-    where = field.settings(device, project.device(device))
-    database = Results(project.results(results))
-    records = []
-    with open_device(where) as there:
-        for folder in project.bundles(target, output):
-            what = field.read(folder)
-            options = field.options(project.file.bench, what, said, quick=quick, profile=profile)
-            record, taken = field.measure(there, what, options, runner)
-            database.add(record, taken.loops)
-            records.append(record)
-    report.show(report.compare(records, ()))
-    if as_json:
-        say_json([to_json(record) for record in records])
-    if not all(record.verdict for record in records):
-        # Not raised: the records are whole, and standard output holds one document.
-        log.error(
-            "the measurement allows no verdict; its evidence is in the table",
-            "quiet the device, cool it down, or measure longer (--iterations, --repeats)",
-        )
-        raise typer.Exit(errors.Inconclusive.exit_code)
-
-
-@app.command(name="report")
-def compare(
-    config: ConfigOption = DEFAULT_CONFIG,
-    output: OutputOption = "",
-    results: ResultsOption = "",
-    write: Annotated[
-        list[Path], typer.Option("--write", "-w", help="Also write .json, .csv or .md.")
-    ] = [],
-    as_json: JsonOption = False,
-) -> None:
-    """Compare targets and devices: sizes, load, latency, memory, parity of each model."""
-    from edge import field, report
-    from edge.project import Said, load
-    from edge.results import Results
-
-    project = load(config, Said())
-    folder = project.output(output)
-    found = report.compare(Results(project.results(results)).latest(), field.built_bundles(folder))
-    if not found:
-        raise errors.UsageError(
-            f"there is nothing to compare in {folder}", remedy="edge build, then edge bench"
-        )
-    report.show(found)
-    for path in write:
-        report.write(found, path)
-        log.say(f"wrote {path}")
-    if as_json:
-        sys.stdout.write(report.to_json(found))
-
-
-@app.command()
-def devices(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
-    """List the devices of devices.toml, and what each of them says of itself."""
-    from edge import field
-    from edge.project import devices_of
-
-    found = [field.describe(name, spec) for name, spec in devices_of(config).items()]
-    rows = [(each.name, each.where, each.state, each.detail) for each in found]
-    log.table("devices", ("device", "where", "state", "what"), rows)
-    if as_json:
-        say_json([vars(each) for each in found])
-    raise typer.Exit(max(each.exit_code for each in found))
 
 
 @app.command()
@@ -418,6 +263,12 @@ def schema(
     if kind and kind not in found:
         raise errors.UsageError(f"no schema {kind!r}", remedy=did_you_mean(kind, sorted(found)))
     say_json(found[kind] if kind else found)
+
+
+app.command("deploy")(cli_field.deploy)
+app.command("bench")(cli_field.measure)
+app.command("report")(cli_field.compare)
+app.command("devices")(cli_field.devices)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ the very same code answers ``edge explain``: there a step that is not stored yie
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -27,12 +28,16 @@ Overlay = Callable[[str], Path | None]
 def tool_versions(tools: tuple[str, ...], pinned: Mapping[str, str]) -> dict[str, str]:
     """Versions of the distributions that a step uses; pinned ones win over installed ones.
 
+    ``zlib`` is the library that Python was linked with.
+
     Raises :class:`errors.ToolMissing` naming the distribution that is not installed.
     """
     found = {}
     for tool in tools:
         try:
-            found[tool] = pinned.get(tool) or version(tool)
+            found[tool] = pinned.get(tool) or (
+                zlib.ZLIB_RUNTIME_VERSION if tool == "zlib" else version(tool)
+            )
         except PackageNotFoundError as error:
             raise errors.ToolMissing(
                 f"the Python package {tool} is not installed", remedy=f"pip install {tool}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -24,7 +24,7 @@ from edge.convert.run_artifact import run_artifact
 from edge.job import OPERATORS, PENDING, Job, PendingFacts, Steps
 from edge.manifest import Parts, Sizes, digest, manifest_of
 from edge.prepare import Prepared, prepare
-from edge.registry import Registry
+from edge.registry import Lack, Registry, preflight
 from edge.samples import INDEX
 from edge.store import File, Result, Store
 from edge.tools.fetch import fetch
@@ -91,7 +91,42 @@ class Context:
 
 
 def build(context: Context) -> list[Outcome]:
-    """Build every model for every target of the request; failures are outcomes."""
+    """Build every model for every target of the request; failures are outcomes.
+
+    What this host lacks for any target is said before any work; the others are built.
+    """
+    lacking = _lacking(context)
+    for error in lacking.values():
+        log.error(error.message, error.remedy)
+    request = replace(
+        context.request,
+        targets=tuple(t for t in context.request.targets if t.name not in lacking),
+    )
+    missing = [
+        Outcome(name, spec.name, "missing", error=error)
+        for name, error in lacking.items()
+        for spec in request.models
+    ]
+    return missing + (_build(replace(context, request=request)) if request.targets else [])
+
+
+def _lacking(context: Context) -> dict[str, errors.EdgeError]:
+    """By target, one error that names all that this host lacks for it."""
+    request = context.request
+    lacks = preflight(context.store, request.targets, embed=request.embed_runtime)
+    found: dict[str, list[Lack]] = {}
+    for lack in lacks:
+        found.setdefault(lack.target, []).append(lack)
+    return {
+        name: errors.ToolMissing(
+            f"this host cannot build {name}: {', '.join(lack.what for lack in each)} is missing",
+            remedy="; ".join(lack.remedy for lack in each),
+        )
+        for name, each in found.items()
+    }
+
+
+def _build(context: Context) -> list[Outcome]:
     request = context.request
     prepared, failed = _prepare_all(context)
     if failed:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,16 @@ class Outcome:
         return [line.rsplit(" s", 1)[0].rsplit(" ", 1)[0] for line in lines]
 
 
-def edge(project: Path, store: Store, *words: str, timeout: float = 300) -> Outcome:
-    """Run ``edge WORDS`` in the folder ``project`` on ``store``."""
+def edge(
+    project: Path,
+    store: Store,
+    *words: str,
+    timeout: float = 300,
+    env: Mapping[str, str] | None = None,
+) -> Outcome:
+    """Run ``edge WORDS`` in the folder ``project`` on ``store``, with ``env`` added."""
     environment = {**os.environ, "EDGE_STORE": str(store.root), "CI": "1", "NO_COLOR": "1"}
+    environment |= env or {}
     done = process.run(
         [sys.executable, "-m", "edge", *words],
         cwd=project,

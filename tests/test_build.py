@@ -310,3 +310,23 @@ def test_build_py_is_the_build_command(project: Path, store: Store) -> None:
         cwd=project, env=environment, timeout=120,
     )  # fmt: skip
     assert json.loads(done.stdout)["exit_code"] == 0
+
+
+def test_what_is_missing_is_said_first_and_the_rest_is_built(
+    project: Path, store: Store, tmp_path: Path
+) -> None:
+    """A host without zig: an empty package of that name's place, as on a bare machine."""
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda n, p=None: None if n == 'ziglang' else find(n, p)\n"
+    )
+    environment = {"PYTHONPATH": str(hidden)}
+    done = edge(project, store, "build", "-t", "linux-x64,android", "--json", env=environment)
+    assert done.code == 3
+    assert done.err.startswith("error: this host cannot build linux-x64: ziglang is missing\n")
+    assert "pip install ziglang" in done.err
+    states = {row["target"]: row["state"] for row in done.json["bundles"]}
+    assert states == {"linux-x64": "missing", "android": "built"}

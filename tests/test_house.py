@@ -19,6 +19,8 @@ ROWS = (
     ("sources", "convert", "tools", "probe"),
     ("registry", "prepare", "manifest", "deploy", "bench", "results", "project"),
     ("report", "pipeline", "explain", "field"),
+    ("options",),
+    ("cli_field",),
     ("cli", "__main__"),
 )  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(ROWS) for name in names}

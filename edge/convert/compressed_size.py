@@ -12,7 +12,8 @@ from edge.store import CHUNK
 GZIP_OVERHEAD = 18
 
 
-@step(version=1, isolated=False)
+# Builds of zlib (zlib-ng) differ by a per mille, so its version is part of the key.
+@step(version=1, tools=("zlib",), isolated=False)
 def compressed_size(out: Path, *, file: Path) -> Facts:
     """Facts: ``raw`` and ``compressed``, bytes of the file and of the file under gzip -9."""
     del out  # facts only

@@ -32,7 +32,7 @@ def android_libraries(out: Path, *, aar: Path, abis: list[str]) -> Facts:
     }
 
 
-@step(version=1, isolated=False)
+@step(version=1, tools=("zlib",), isolated=False)
 def pack_xcframework(out: Path, *, source: Path, slices: list[str]) -> Facts:
     """``onnxruntime.xcframework.zip`` with the wanted slices, always the same bytes.
 

@@ -101,20 +101,21 @@ def load(files: Iterable[Path]) -> KnownHosts:
     unread: list[str] = []
     for file in files:
         if file.is_file():
-            parsed = parse(_text(file), str(file))
+            parsed = parse(read_bounded(file, MAX_BYTES), str(file))
             entries += parsed.entries
             unread += parsed.unread
     return KnownHosts(tuple(entries), tuple(unread))
 
 
-def _text(file: Path) -> str:
+def read_bounded(file: Path, limit: int) -> str:
+    """The text of a file of at most ``limit`` bytes; :class:`errors.ConfigError` otherwise."""
     try:
         with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+            data = stream.read(limit + 1)
     except OSError as error:
         raise errors.ConfigError(f"cannot read {file}: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise errors.ConfigError(f"{file} has more than {MAX_BYTES} bytes")
+    if len(data) > limit:
+        raise errors.ConfigError(f"{file} has more than {limit} bytes")
     return data.decode("utf-8", "replace")
 
 

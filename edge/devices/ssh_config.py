@@ -16,6 +16,7 @@ from pathlib import Path
 
 from edge import errors, process
 from edge.devices.base import DeviceSettings
+from edge.devices.known_hosts import read_bounded
 
 MAX_BYTES = 2**20
 MAX_HOPS = 8
@@ -199,7 +200,7 @@ def _read_without_ssh(host: str, file: Path) -> Options:
     """The same from paramiko's reader, for a machine that has no ``ssh`` program."""
     from paramiko import SSHConfig
 
-    text = _bounded(file) if file.is_file() else ""
+    text = read_bounded(file, MAX_BYTES) if file.is_file() else ""
     if re.search(r"^\s*(include|match)\b", text, re.IGNORECASE | re.MULTILINE):
         raise errors.ConfigError(
             f"{file} has Include or Match, which only ssh itself resolves",
@@ -212,14 +213,3 @@ def _read_without_ssh(host: str, file: Path) -> Options:
         options["userknownhostsfile"] = options["userknownhostsfile"][0].split()
     options.setdefault("userknownhostsfile", list(_DEFAULT_KNOWN_HOSTS))
     return options
-
-
-def _bounded(file: Path) -> str:
-    try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise errors.ConfigError(f"cannot read {file}: {error.strerror}") from error
-    if len(data) > MAX_BYTES:
-        raise errors.ConfigError(f"{file} has more than {MAX_BYTES} bytes")
-    return data.decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""onnxruntime-web: which files of the npm package a page needs, and what they weigh.
+"""onnxruntime-web: which files of the npm package a page needs.
 
 Pure data and functions: nothing is fetched here (pins stand in the targets' TOML). The package
 carries 139 MB in all variants; a page needs two files of it. Facts are those of release 1.30.0.
@@ -6,18 +6,14 @@ carries 139 MB in all variants; a page needs two files of it. Facts are those of
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from edge import errors
 
 PACKAGE = "onnxruntime-web"
 DIST = "package/dist"
 RUNTIME_FOLDER = "runtime"
-_CHUNK = 1 << 20
-_GZIP = 16 + zlib.MAX_WBITS  # zlib's way of asking for a gzip header
 
 
 @dataclass(frozen=True)
@@ -109,29 +105,3 @@ def files_for(name: str) -> tuple[str, ...]:
 def bundle_path(member: str) -> str:
     """Where a member of the package lies in a bundle: ``runtime/ort.wasm.bundle.min.mjs``."""
     return f"{RUNTIME_FOLDER}/{PurePosixPath(member).name}"
-
-
-def compressed_size(path: Path, method: str = "gzip") -> int:
-    """Bytes of ``path`` compressed as a web server would at its best: gzip level 9.
-
-    The same zlib gives the same figure on every run; other builds of zlib (zlib-ng) may differ
-    by a per mille. Raises :class:`errors.UsageError` for another ``method`` and
-    :class:`errors.StepFailed` when the file cannot be read.
-    """
-    if method not in _METHODS:
-        raise errors.UsageError(
-            f"no way to compress is called {method!r}", remedy=f"known: {', '.join(_METHODS)}"
-        )
-    try:
-        with path.open("rb") as file:
-            return _METHODS[method](iter(lambda: file.read(_CHUNK), b""))
-    except OSError as error:
-        raise errors.StepFailed(f"cannot read {path}: {error.strerror}") from error
-
-
-def _gzip_size(chunks: Iterable[bytes]) -> int:
-    packer = zlib.compressobj(9, zlib.DEFLATED, _GZIP)
-    return sum(len(packer.compress(chunk)) for chunk in chunks) + len(packer.flush())
-
-
-_METHODS: dict[str, Callable[[Iterable[bytes]], int]] = {"gzip": _gzip_size}

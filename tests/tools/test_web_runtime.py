@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import importlib.util
-import io
 import json
 import random
 import re
@@ -73,30 +71,6 @@ def test_every_provider_is_two_files_of_dist() -> None:
         assert re.fullmatch(r"package/dist/ort\.\w+\.bundle\.min\.mjs", module)
         assert re.fullmatch(r"package/dist/ort-wasm-simd-threaded(\.\w+)?\.wasm", wasm)
         assert web_runtime.bundle_path(wasm) == f"runtime/{row.wasm}"
-
-
-def _gzip_length(data: bytes) -> int:
-    sink = io.BytesIO()
-    with gzip.GzipFile("", "wb", 9, sink, mtime=0) as packer:
-        packer.write(data)
-    return len(sink.getvalue())
-
-
-@pytest.mark.parametrize("data", [b"", b"a", b"weights " * 300_000])
-def test_compressed_size_is_that_of_a_gzip_file(tmp_path: Path, data: bytes) -> None:
-    path = tmp_path / "file"
-    path.write_bytes(data)
-    assert web_runtime.compressed_size(path) == _gzip_length(data)
-
-
-def test_compressed_size_knows_no_other_method(tmp_path: Path) -> None:
-    with pytest.raises(errors.UsageError, match="'brotli'"):
-        web_runtime.compressed_size(tmp_path / "file", "brotli")
-
-
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(errors.StepFailed, match="missing: No such file"):
-        web_runtime.compressed_size(tmp_path / "missing")
 
 
 # ------------------------------------------------------- the same rules in two languages

@@ -1,0 +1,154 @@
+"""The subcommands that need a device, or what was measured on one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from edge import errors, log
+from edge.options import (
+    DEFAULT_CONFIG,
+    ConfigOption,
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    NameOption,
+    OutputOption,
+    ResultsOption,
+    RunnerOption,
+    TargetArgument,
+    VersionOption,
+    say_json,
+)
+
+
+def deploy(
+    target: TargetArgument,
+    device: DeviceOption = "local",
+    config: ConfigOption = DEFAULT_CONFIG,
+    model: ModelOption = "",
+    name: NameOption = "",
+    model_version: VersionOption = "",
+    output: OutputOption = "",
+    runner: RunnerOption = "",
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Go back to the release before.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a target's bundle onto a device; prove it there; switch to it."""
+    from edge import bench, field
+    from edge import deploy as deploying
+    from edge.devices import open_device
+    from edge.project import Said, load
+
+    project = load(config, Said(model, name, model_version))
+    where = field.settings(device, project.device(device))
+    done: list[dict[str, Any]] = []
+    with open_device(where) as there:
+        for folder in project.bundles(target, output):
+            what = field.read(folder)
+            if rollback:
+                back = deploying.rollback(there, what.name)
+                log.say(f"{what.name} on {device} is back at {back.id[:12]}")
+                done.append({"bundle": what.name, "release": back.folder})
+                continue
+            options = bench.BenchOptions(provider=what.manifest["provider"])
+            deployed, _, _ = field.install(there, what, options, runner)
+            done.append({"bundle": what.name, **vars(deployed)})
+    if as_json:
+        say_json({"device": device, "deployed": done})
+
+
+def measure(
+    target: TargetArgument,
+    device: DeviceOption = "local",
+    config: ConfigOption = DEFAULT_CONFIG,
+    model: ModelOption = "",
+    name: NameOption = "",
+    model_version: VersionOption = "",
+    output: OutputOption = "",
+    runner: RunnerOption = "",
+    threads: Annotated[int, typer.Option("--threads", min=0, help="0: the project's.")] = 0,
+    iterations: Annotated[int, typer.Option("--iterations", min=0, help="0: project's.")] = 0,
+    repeats: Annotated[int, typer.Option("--repeats", min=0, help="Fresh processes.")] = 0,
+    quick: Annotated[bool, typer.Option("--quick", help="30 runs, one process.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Also prove which provider ran each node.")
+    ] = False,
+    results: ResultsOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Deploy what is missing, check the golden samples on the device, measure, keep the record."""
+    from edge import field, report
+    from edge.devices import open_device
+    from edge.project import Said, load
+    from edge.results import Results, to_json
+
+    project = load(config, Said(model, name, model_version))
+    said = {"threads": threads, "iterations": iterations, "repeats": repeats}
+    where = field.settings(device, project.device(device))
+    database = Results(project.results(results))
+    records = []
+    with open_device(where) as there:
+        for folder in project.bundles(target, output):
+            what = field.read(folder)
+            options = field.options(project.file.bench, what, said, quick=quick, profile=profile)
+            record, taken = field.measure(there, what, options, runner)
+            database.add(record, taken.loops)
+            records.append(record)
+    report.show(report.compare(records, ()))
+    if as_json:
+        say_json([to_json(record) for record in records])
+    if not all(record.verdict for record in records):
+        # Not raised: the records are whole, and standard output holds one document.
+        log.error(
+            "the measurement allows no verdict; its evidence is in the table",
+            "quiet the device, cool it down, or measure longer (--iterations, --repeats)",
+        )
+        raise typer.Exit(errors.Inconclusive.exit_code)
+
+
+def compare(
+    config: ConfigOption = DEFAULT_CONFIG,
+    output: OutputOption = "",
+    results: ResultsOption = "",
+    write: Annotated[
+        list[Path], typer.Option("--write", "-w", help="Also write .json, .csv or .md.")
+    ] = [],
+    as_json: JsonOption = False,
+) -> None:
+    """Compare targets and devices: sizes, load, latency, memory, parity of each model."""
+    from edge import field, report
+    from edge.project import Said, load
+    from edge.results import Results
+
+    project = load(config, Said())
+    folder = project.output(output)
+    found = report.compare(Results(project.results(results)).latest(), field.built_bundles(folder))
+    if not found:
+        raise errors.UsageError(
+            f"there is nothing to compare in {folder}", remedy="edge build, then edge bench"
+        )
+    report.show(found)
+    for path in write:
+        report.write(found, path)
+        log.say(f"wrote {path}")
+    if as_json:
+        sys.stdout.write(report.to_json(found))
+
+
+def devices(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
+    """List the devices of devices.toml, and what each of them says of itself."""
+    from edge import field
+    from edge.project import devices_of
+
+    found = [field.describe(name, spec) for name, spec in devices_of(config).items()]
+    rows = [(each.name, each.where, each.state, each.detail) for each in found]
+    log.table("devices", ("device", "where", "state", "what"), rows)
+    if as_json:
+        say_json([vars(each) for each in found])
+    raise typer.Exit(max(each.exit_code for each in found))

@@ -1,0 +1,45 @@
+"""Every option of the command line, declared once; subcommands take theirs from here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+DEFAULT_CONFIG = Path("edge.toml")
+
+TargetOption = Annotated[
+    list[str],
+    typer.Option("--target", "-t", help="Target name, TOML path, or all; may be repeated."),
+]
+ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Project file.")]
+ModelOption = Annotated[
+    str, typer.Option("--model", "-m", help="Source instead of the project's: path or pkg:...")
+]
+NameOption = Annotated[str, typer.Option("--name", help="Model name (which of several models).")]
+VersionOption = Annotated[str, typer.Option("--model-version", help="Version of the model.")]
+SamplesOption = Annotated[str, typer.Option("--samples", help="Golden inputs, a .npz file.")]
+DimOption = Annotated[list[str], typer.Option("--dim", help="Bind a symbolic dimension: NAME=N.")]
+OutputOption = Annotated[str, typer.Option("--output", "-o", help="Folder for bundles.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
+EmbedOption = Annotated[
+    bool, typer.Option("--embed-runtime", help="Put the prebuilt runtime into mobile bundles.")
+]
+JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Targets built at once.")]
+
+DeviceOption = Annotated[str, typer.Option("--device", "-d", help="A name of devices.toml.")]
+RunnerOption = Annotated[
+    str, typer.Option("--runner", help="c, python or node; default: the bundle's first.")
+]
+ResultsOption = Annotated[
+    str, typer.Option("--results", help="Database of records; default: .edge/results.db.")
+]
+TargetArgument = Annotated[str, typer.Argument(help="Target whose bundle is meant.")]
+
+
+def say_json(value: Any) -> None:
+    """The one thing on standard output."""
+    sys.stdout.write(json.dumps(value, indent=2, sort_keys=True, default=str) + "\n")
