@@ -7,6 +7,7 @@ and, where it is installed, ``rsync -a --checksum``. ``edge deploy`` is the whol
 on the golden samples, switch; ``deploy.deploy`` is that without probe and with a health check that
 does nothing. Neither scp nor rsync proves, syncs or switches anything. Everything takes turns in
 one run; the ratios, pair by pair, are what counts. One round more is run first and not counted.
+The account's shell reads no start-up file: a slow one is paid with every command, by all ways.
 
     python benchmarks/deploy.py [RUNS]
 """
@@ -106,12 +107,12 @@ def edge_ways(project: Path, server: Sshd) -> list[Way]:
     def connected(name: str) -> contextlib.AbstractContextManager[Device]:
         return open_device(server.settings(folder=str(server.folder / name)))
 
-    write_devices(project, server, server.folder / "edge deploy")
-    sends = {"edge deploy": command, "field.install": install, "deploy.deploy": unproven}
+    write_devices(project, server, server.folder / "command")
     inner = Path("bundles", NAME, "current", MANIFEST)
     return [
-        Way(name, server.folder / name, server.folder / name / inner, send)
-        for name, send in sends.items()
+        way("edge deploy", server.folder / "command", inner, command),
+        way("field.install", server.folder / "field.install", inner, install),
+        way("deploy.deploy", server.folder / "deploy.deploy", inner, unproven),
     ]
 
 
@@ -140,26 +141,28 @@ def copy_ways(server: Sshd) -> list[Way]:
     rsync = process.which("rsync")
 
     def scp(bundle: Path) -> int:
-        target = f"{known.user}@{known.host}:{server.folder / 'scp -r'}"
-        (server.folder / "scp -r").mkdir(exist_ok=True)
+        target = f"{known.user}@{known.host}:{server.folder / 'scp'}"
+        (server.folder / "scp").mkdir(exist_ok=True)
         process.run(["scp", "-q", "-r", *options, str(bundle), target], timeout=300)
         return sum(path.stat().st_size for path in bundle.rglob("*") if path.is_file())
 
     def copy(bundle: Path) -> int:
-        target = f"{known.user}@{known.host}:{server.folder / 'rsync -a --checksum'}/"
+        target = f"{known.user}@{known.host}:{server.folder / 'rsync'}/"
         words = [str(rsync), "-a", "--checksum", "--stats", f"--rsync-path={rsync}"]
         words += ["-e", " ".join(["ssh", *options]), f"{bundle}/", target]
         said = process.run(words, timeout=300).stdout
         found = re.search(r"Total bytes sent: ([\d,]+)", said)
         return int(found[1].replace(",", "")) if found else -1
 
-    ways = [_copied("scp -r", server, "linux-x64", scp)]
-    return [*ways, _copied("rsync -a --checksum", server, "", copy)] if rsync else ways
+    ways = [way("scp -r", server.folder / "scp", Path("linux-x64", MANIFEST), scp)]
+    if rsync:
+        ways.append(way("rsync -a --checksum", server.folder / "rsync", Path(MANIFEST), copy))
+    return ways
 
 
-def _copied(name: str, server: Sshd, inner: str, send: Callable[[Path], int]) -> Way:
-    folder = server.folder / name
-    return Way(name, folder, folder / inner / MANIFEST, send)
+def way(name: str, folder: Path, manifest: Path, send: Callable[[Path], int]) -> Way:
+    """A way that brings bundles into ``folder``, with the manifest at ``manifest`` in it."""
+    return Way(name, folder, folder / manifest, send)
 
 
 def one_round(ways: Sequence[Way], old: Path, new: Path) -> Round:
@@ -211,7 +214,7 @@ def main() -> None:
         project = Path(place, "project")
         project.mkdir()
         old, new = make_bundles(project)
-        with start(Path(place, "sshd")) as server:
+        with start(Path(place, "sshd"), options=[f"SetEnv HOME={place}"]) as server:
             ways = [*edge_ways(project, server), *copy_ways(server)]
             rounds = []
             for number in range(runs + 1):

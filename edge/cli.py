@@ -23,7 +23,9 @@ from edge.options import (
     ModelOption,
     NameOption,
     OutputOption,
+    PackOption,
     SamplesOption,
+    SetOption,
     TargetOption,
     VersionOption,
     say_json,
@@ -103,6 +105,7 @@ def _context(
     *,
     output: str,
     embed: bool = False,
+    pack: bool = False,
     jobs: int = 2,
     dry: bool = False,
 ) -> Context:
@@ -116,6 +119,7 @@ def _context(
         targets=project.targets(targets),
         output=project.output(output),
         embed_runtime=embed,
+        pack=pack,
         jobs=jobs,
     )
     return Context(request, Store(default_root()), project.registry, dry)
@@ -130,8 +134,10 @@ def build(
     model_version: VersionOption = "",
     samples: SamplesOption = "",
     dim: DimOption = [],
+    set_: SetOption = [],
     output: OutputOption = "",
     embed_runtime: EmbedOption = False,
+    pack: PackOption = False,
     jobs: JobsOption = 2,
     as_json: JsonOption = False,
 ) -> None:
@@ -139,8 +145,8 @@ def build(
     from edge import pipeline
     from edge.project import Said, load, parse_dims
 
-    project = load(config, Said(model, name, model_version, samples, parse_dims(dim)))
-    context = _context(project, target, output=output, embed=embed_runtime, jobs=jobs)
+    project = load(config, Said(model, name, model_version, samples, parse_dims(dim), tuple(set_)))
+    context = _context(project, target, output=output, embed=embed_runtime, pack=pack, jobs=jobs)
     outcomes = pipeline.build(context)
     pipeline.show(outcomes)
     _complain(outcomes)
@@ -187,6 +193,7 @@ def explain(
     model_version: VersionOption = "",
     samples: SamplesOption = "",
     dim: DimOption = [],
+    set_: SetOption = [],
     output: OutputOption = "",
     embed_runtime: EmbedOption = False,
     as_json: JsonOption = False,
@@ -195,7 +202,7 @@ def explain(
     from edge import explain as explaining
     from edge.project import Said, load, parse_dims
 
-    project = load(config, Said(model, name, model_version, samples, parse_dims(dim)))
+    project = load(config, Said(model, name, model_version, samples, parse_dims(dim), tuple(set_)))
     context = _context(project, target, output=output, embed=embed_runtime, dry=True)
     reports = explaining.explain(context)
     for report in reports:

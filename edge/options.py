@@ -23,10 +23,17 @@ NameOption = Annotated[str, typer.Option("--name", help="Model name (which of se
 VersionOption = Annotated[str, typer.Option("--model-version", help="Version of the model.")]
 SamplesOption = Annotated[str, typer.Option("--samples", help="Golden inputs, a .npz file.")]
 DimOption = Annotated[list[str], typer.Option("--dim", help="Bind a symbolic dimension: NAME=N.")]
+SetOption = Annotated[
+    list[str],
+    typer.Option("--set", help="Any key of edge.toml: model.inputs.x.shape=[1,3]; repeatable."),
+]
 OutputOption = Annotated[str, typer.Option("--output", "-o", help="Folder for bundles.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable result on stdout.")]
 EmbedOption = Annotated[
     bool, typer.Option("--embed-runtime", help="Put the prebuilt runtime into mobile bundles.")
+]
+PackOption = Annotated[
+    bool, typer.Option("--pack", help="Also write every bundle as TARGET.tar.gz beside its folder.")
 ]
 JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Targets built at once.")]
 

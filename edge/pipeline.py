@@ -41,6 +41,7 @@ class Request:
     targets: tuple[config.Target, ...]
     output: Path
     embed_runtime: bool = False
+    pack: bool = False
     jobs: int = 2
 
     def folder(self, spec: config.ModelSpec, target: config.Target) -> Path:
@@ -181,6 +182,9 @@ def _write(
     folder = context.request.folder(prepared.spec, target)
     files, manifest = made
     written = bundle.write(folder, files, manifest)
+    archive = folder.with_name(f"{folder.name}.tar.gz")
+    if context.request.pack and (written or not archive.is_file()):
+        bundle.pack(folder, archive)
     state = "built" if written else "unchanged"
     return Outcome(
         target.name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -20,6 +22,7 @@ class Said:
     version: str = ""
     samples: str = ""
     dims: Mapping[str, int] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,30 +93,38 @@ def load(path: Path, said: Said) -> Project:
     there is neither a project nor a model.
     """
     base = path.resolve().parent
-    if path.is_file():
-        file = config.read_project(path)
-    elif said.model:
-        file = config.ProjectFile()
-    else:
+    if not path.is_file() and not said.model:
         raise errors.UsageError(
             f"there is no project file {path}",
             remedy="write an edge.toml with [model] source = ..., or say --model FILE.onnx",
         )
-    models = _models(file, said, str(path))
-    return Project(base, str(path), file, models, Registry(base))
+    data = config.read_toml(path) if path.is_file() else {}
+    if said.model:
+        data = _with_source(data, said)
+    where = f"{path} with --set" if said.settings else str(path)
+    for setting in said.settings:
+        data = config.merge(data, parse_setting(setting))
+    file = config.check(config.ProjectFile, data, where)
+    return Project(base, str(path), file, _models(file, said, str(path)), Registry(base))
+
+
+def _with_source(data: Mapping[str, Any], said: Said) -> dict[str, Any]:
+    """The project's tables with ``--model`` as the only model.
+
+    What the project says of its model stays when that is the same source.
+    """
+    # A relative --model is relative to where the command runs, not to the project file.
+    source = said.model
+    if not source.startswith("pkg:") and ":" not in source:
+        source = str(Path(source).expanduser().absolute())
+    before = data.get("model", {})
+    known = before if isinstance(before, dict) and before.get("source") == said.model else {}
+    name = said.name or known.get("name") or config.slug(PurePath(said.model).stem)
+    kept = {key: value for key, value in data.items() if key != "models"}
+    return {**kept, "model": {**known, "source": source, "name": name}}
 
 
 def _models(file: config.ProjectFile, said: Said, where: str) -> tuple[config.ModelSpec, ...]:
-    if said.model:
-        stem = config.slug(PurePath(said.model.removeprefix("pkg:")).stem)
-        # A relative --model is relative to where the command runs, not to the project file.
-        source = said.model
-        if not source.startswith("pkg:") and ":" not in source:
-            source = str(Path(source).expanduser().absolute())
-        same = file.model is not None and file.model.source == said.model
-        base = file.model.model_dump() if same and file.model else {}
-        named = {"name": said.name or base.get("name") or stem, "source": source}
-        return (_with(config.check(config.ModelSpec, {**base, **named}, "--model"), said),)
     models = file.all_models()
     if not models:
         raise errors.ConfigError(
@@ -127,6 +138,26 @@ def _models(file: config.ProjectFile, said: Said, where: str) -> tuple[config.Mo
                 f"{where} has no model {said.name!r}", remedy=config.did_you_mean(said.name, known)
             )
     return tuple(_with(spec, said) for spec in models)
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """``model.inputs.x.shape=[1, 3]``: a dotted TOML key and a TOML value (or a plain word).
+
+    Raises :class:`errors.UsageError` for anything else.
+    """
+    key, equals, value = text.partition("=")
+    wrong = errors.UsageError(
+        f"--set {text} is not of the form KEY=VALUE",
+        remedy="a dotted key and a TOML value: --set 'model.inputs.x.shape=[1, 3, 224, 224]'",
+    )
+    if not equals or not key.strip() or "\n" in text:
+        raise wrong
+    for spelled in (value, json.dumps(value.strip())):
+        try:
+            return tomllib.loads(f"{key} = {spelled}")
+        except tomllib.TOMLDecodeError:
+            continue
+    raise wrong
 
 
 def _with(spec: config.ModelSpec, said: Said) -> config.ModelSpec:

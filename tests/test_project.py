@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from edge import errors
-from edge.project import Said, load, parse_dims
+from edge.project import Said, load, parse_dims, parse_setting
 
 
 def write(folder: Path, text: str) -> Path:
@@ -85,3 +85,52 @@ def test_dims_of_the_command_line() -> None:
     for wrong in ("batch", "=1", "batch=", "batch=x", "batch=-1", "batch=1.5"):
         with pytest.raises(errors.UsageError, match="NAME=N"):
             parse_dims([wrong])
+
+
+def test_everything_can_be_said_on_the_command_line(tmp_path: Path) -> None:
+    path = write(tmp_path, TWO)
+    settings = (
+        "models.a.inputs.x.shape=[1, 3]",
+        'models.a.version="2.0"',
+        "targets.ios.tolerance.max_abs=0.5",
+        "bench.repeats = 7",
+    )
+    project = load(path, Said(name="a", settings=settings))
+    (spec,) = project.models
+    assert spec.inputs["x"].shape == (1, 3)
+    assert project.targets(["ios"])[0].tolerance.max_abs == 0.5
+    assert project.file.bench.repeats == 7
+
+
+def test_a_setting_needs_no_project_file(tmp_path: Path) -> None:
+    said = Said(model="m.onnx", settings=("model.inputs.'a.b'.constant=3",))
+    (spec,) = load(tmp_path / "edge.toml", said).models
+    assert spec.inputs["a.b"].constant == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a.b=1", {"a": {"b": 1}}),
+        ("a=[1, 2]", {"a": [1, 2]}),
+        ("a=plain word", {"a": "plain word"}),
+        ("a = x = y", {"a": "x = y"}),
+        ("a=", {"a": ""}),
+    ],
+)
+def test_settings(text: str, value: object) -> None:
+    assert parse_setting(text) == value
+
+
+@pytest.mark.parametrize("text", ["a", "=1", " =1", "a..b=1", "a=1\nb=2", "a b=1"])
+def test_what_is_no_setting(text: str) -> None:
+    with pytest.raises(errors.UsageError, match="KEY=VALUE"):
+        parse_setting(text)
+
+
+def test_a_wrong_setting_is_said_like_a_wrong_key(tmp_path: Path) -> None:
+    with pytest.raises(
+        errors.ConfigError, match=r"with --set: unknown key bench\.repeat"
+    ) as caught:
+        load(write(tmp_path, TWO), Said(settings=("bench.repeat=1",)))
+    assert caught.value.remedy == "did you mean 'repeats'?"

@@ -74,6 +74,15 @@ def test_an_unreadable_model_fails_in_the_converters_words(tmp_path: Path) -> No
         )
 
 
+def test_a_model_beyond_the_formats_limit_is_refused(
+    mlp: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("edge.convert.ort_format.FORMAT_LIMIT_BYTES", mlp.stat().st_size - 1)
+    options = {"style": "Fixed", "target_platform": "arm", "level": "all"}
+    with pytest.raises(errors.ModelRefused, match="larger than 2 GB"):
+        ort_format.function(tmp_path, model=mlp, **options)
+
+
 def test_a_model_that_computes_something_else_is_measured(mlp: Path, tmp_path: Path) -> None:
     golden.function(tmp_path / "golden", model=mlp, inputs=X, count=1, seed=0)
     index = tmp_path / "golden" / samples.INDEX
