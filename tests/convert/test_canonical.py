@@ -105,9 +105,13 @@ def test_silero_loses_all_its_branches(silero: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.models
-def test_a_runtime_that_dies_is_a_failed_step(silero: Path, tmp_path: Path) -> None:
+def test_a_runtime_that_dies_is_not_the_end_of_the_build(silero: Path, tmp_path: Path) -> None:
+    """It reads memory that is not its own: mostly a crash, now and then an error of its own.
+
+    That a crash is a failed step is shown in tests/test_process.py, with one that always happens.
+    """
     arguments = {"source": silero / "silero_vad.onnx", "target": tmp_path / "m.onnx"}
-    with pytest.raises(errors.StepFailed, match="SIGSEGV"):
+    with pytest.raises((errors.StepFailed, errors.ModelRefused), match=r"SIGSEGV|SIGABRT|Inline"):
         process.run_python(
             "tests.convert.test_canonical:bound_but_not_simplified", arguments, timeout=60
         )
