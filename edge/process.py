@@ -18,7 +18,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -165,23 +164,21 @@ def run_python(
     :class:`errors.EdgeError` raised there is raised here; any other end, a native crash
     included, is :class:`errors.StepFailed` with the last lines printed.
     """
-    with tempfile.TemporaryDirectory(prefix="edge-call-") as folder:
-        answer = Path(folder) / "answer.json"
-        call = {"function": function, "arguments": _encode(dict(arguments)), "answer": str(answer)}
-        done = run(
-            [sys.executable, "-P", "-c", "from edge import process; process.child()"],
-            timeout=timeout,
-            env=_child_environment(overlay),
-            stdin=json.dumps(call).encode(),
-            check=False,
+    call = {"function": function, "arguments": _encode(dict(arguments))}
+    done = run(
+        [sys.executable, "-P", "-c", "from edge import process; process.child()"],
+        timeout=timeout,
+        env=_child_environment(overlay),
+        stdin=json.dumps(call).encode(),
+        check=False,
+    )
+    name = function.rpartition(":")[2].partition(".")[0]
+    if done.returncode != 0 or not done.stdout:
+        raise errors.StepFailed(
+            f"{name} ended with {describe_exit(done.returncode)}, its last lines:\n"
+            f"{done.tail() or '(it printed nothing)'}"
         )
-        name = function.rpartition(":")[2].partition(".")[0]
-        if done.returncode != 0 or not answer.exists():
-            raise errors.StepFailed(
-                f"{name} ended with {describe_exit(done.returncode)}, its last lines:\n"
-                f"{done.tail() or '(it printed nothing)'}"
-            )
-        return _result_of(json.loads(answer.read_text(encoding="utf-8")))
+    return _result_of(json.loads(done.stdout))
 
 
 def _result_of(answer: dict[str, Any]) -> Any:
@@ -201,18 +198,23 @@ def _child_environment(overlay: Path | None) -> dict[str, str]:
 def child() -> None:
     """The other side of :func:`run_python`."""
     call = json.loads(sys.stdin.read())
+    # Standard output is the answer's alone: what libraries print there joins standard error.
+    answer = os.dup(1)
+    os.dup2(2, 1)
     module, _, name = call["function"].partition(":")
     function = operator.attrgetter(name)(importlib.import_module(module))
     try:
-        answer = {"value": _encode(function(**_decode(call["arguments"])))}
+        said = {"value": _encode(function(**_decode(call["arguments"])))}
     except errors.EdgeError as error:
-        cause = {
-            "class": type(error).__name__,
-            "message": error.message,
-            "remedy": error.remedy,
+        said = {
+            "error": {
+                "class": type(error).__name__,
+                "message": error.message,
+                "remedy": error.remedy,
+            }
         }
-        answer = {"error": cause}
-    Path(call["answer"]).write_text(json.dumps(answer), encoding="utf-8")
+    with os.fdopen(answer, "w", encoding="utf-8") as stream:
+        json.dump(said, stream)
 
 
 def _encode(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 A step function takes ``out`` (an empty folder that it fills) and keyword arguments; arguments
 that are :class:`pathlib.Path` are its input files, all others must be JSON values. It returns a
-small JSON mapping of facts, or None. Same inputs, same bytes: no time of day, no absolute path,
+small JSON mapping of facts, or None. Scratch folders go beside ``out``: the store sweeps that
+place, also after a kill. Same inputs, same bytes: no time of day, no absolute path,
 no host name may reach what it writes. Raise ``version`` whenever the output for the same input
 changes.
 """

@@ -155,7 +155,7 @@ class Store:
         with self._locked(key):
             if found := self.find(ingredients):
                 return found
-            with self._workplace(key) as work:
+            with self._workplace(key, self.root / "tmp") as work:
                 out = work / "files"
                 out.mkdir()
                 facts = maker(out) or {}
@@ -186,7 +186,8 @@ class Store:
         with self._locked(sha256):
             if found := self.blob(sha256):
                 return found
-            with self._workplace(sha256) as work:
+            # Beside its final place, since renames do not cross file systems.
+            with self._workplace(sha256, self.root / "blobs") as work:
                 came = fetch(work)
                 actual, size = hash_file(came)
                 if actual != sha256:
@@ -208,12 +209,11 @@ class Store:
             yield
 
     @contextlib.contextmanager
-    def _workplace(self, key: str) -> Iterator[Path]:
+    def _workplace(self, key: str, parent: Path) -> Iterator[Path]:
         """An empty folder, for the holder of the key's lock; gone afterwards in any case."""
-        tmp = self.root / "tmp"
-        for stale in tmp.glob(f"{key}.*"):
+        for stale in parent.glob(f"{key}.*"):
             shutil.rmtree(stale, ignore_errors=True)
-        work = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=tmp))
+        work = Path(tempfile.mkdtemp(prefix=f"{key}.", dir=parent))
         try:
             yield work
         finally:

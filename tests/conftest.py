@@ -52,11 +52,9 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """An empty store that shares pinned downloads with all other tests."""
-    (CACHE / "stores").mkdir(parents=True, exist_ok=True)
-    # Beside the shared folders, since renames do not cross file systems.
-    root = Path(tempfile.mkdtemp(prefix="store-", dir=CACHE / "stores"))
+    root = tmp_path_factory.mktemp("store")
     share_downloads(root)
     yield Store(root)
     shutil.rmtree(root, ignore_errors=True)

@@ -64,6 +64,12 @@ def add(a: int, b: int, where: Path) -> dict[str, object]:
     return {"sum": a + b, "where": where / "x"}
 
 
+def chatter() -> str:
+    os.write(1, b"a native library talks here\n")
+    sys.stdout.write("and so does Python\n")
+    return "answer"
+
+
 def refuse() -> None:
     raise errors.ModelRefused("no model", remedy="bring one")
 
@@ -79,6 +85,11 @@ def test_a_call_in_a_child_keeps_paths_and_values() -> None:
     arguments = {"a": 1, "b": 2, "where": Path("/tmp")}
     answer = process.run_python("tests.test_process:add", arguments, timeout=30)
     assert answer == {"sum": 3, "where": Path("/tmp/x")}
+
+
+@pytest.mark.process
+def test_what_libraries_print_is_no_part_of_the_answer() -> None:
+    assert process.run_python("tests.test_process:chatter", {}, timeout=30) == "answer"
 
 
 @pytest.mark.process

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import pytest
 from edge import bench, bundle, parity, process, protocol
 from edge.store import Store
 from tests.command import Outcome, edge
-from tests.conftest import CACHE, share_downloads
+from tests.conftest import share_downloads
 from tests.support import need
 
 pytestmark = pytest.mark.models
@@ -60,24 +59,24 @@ shape = [1, 3, 48, 320]
 
 @pytest.fixture(scope="session")
 def built(
-    silero: Path, rapidocr: Path, tmp_path_factory: pytest.TempPathFactory
+    silero: Path, rapidocr: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str
 ) -> tuple[Path, Store, Outcome]:
     """The four families built for all targets, once a session and not once a worker."""
-    root = tmp_path_factory.getbasetemp().parent / "real-models"
-    with (root.parent / "real-models.lock").open("w") as lock:
+    base = tmp_path_factory.getbasetemp()
+    shared = base if worker_id == "master" else base.parent
+    root, store = shared / "real-models", shared / "real-models-store"
+    with (shared / "real-models.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        store_root = CACHE / "stores" / f"real-{root.parent.name}"
         if not (root / "outcome.json").exists():
-            shutil.rmtree(store_root, ignore_errors=True)
-            root.mkdir(exist_ok=True)
+            root.mkdir()
+            store.mkdir()
+            share_downloads(store)
             (root / "edge.toml").write_text(project_text(silero, rapidocr))
-            store_root.mkdir(parents=True)
-            share_downloads(store_root)
-            done = edge(root, Store(store_root), "build", "-t", "all", "--json", timeout=900)
+            done = edge(root, Store(store), "build", "-t", "all", "--json", timeout=900)
             text = json.dumps({"code": done.code, "out": done.out, "err": done.err})
             (root / "outcome.json").write_text(text)
         said = json.loads((root / "outcome.json").read_text())
-    return root, Store(store_root), Outcome(**said)
+    return root, Store(store), Outcome(**said)
 
 
 def folder(root: Path, name: str, target: str) -> Path:

@@ -50,7 +50,7 @@ def compile_runner(out: Path, *, source: Path, header: Path, triple: str) -> Fac
     target, machine = TRIPLES[triple]
     binary = out / "edge_runner"
     # Relative names in a folder of its own: the paths of this machine never reach the binary.
-    with tempfile.TemporaryDirectory(prefix="edge-compile-") as folder:
+    with tempfile.TemporaryDirectory(prefix="work-", dir=out.parent) as folder:
         place = Path(folder)
         (place / "include").mkdir()
         (place / "include" / "onnxruntime_c_api.h").write_bytes(header.read_bytes())

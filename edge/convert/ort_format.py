@@ -36,7 +36,7 @@ def ort_format(out: Path, *, model: Path, style: str, target_platform: str, leve
             "the model is larger than 2 GB, which the ORT format cannot hold",
             remedy="use a smaller precision, or a target that ships ONNX files",
         )
-    with tempfile.TemporaryDirectory(prefix="edge-ort-") as folder:
+    with tempfile.TemporaryDirectory(prefix="work-", dir=out.parent) as folder:
         work = Path(folder)
         for part in parts:
             shutil.copyfile(part, work / part.name.replace(model.name, "model.onnx"))
