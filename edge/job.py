@@ -69,11 +69,21 @@ class Steps:
         """
         ingredients = _ingredients(step, arguments, {"onnxruntime": ort} if ort else {})
         pending = PENDING in {value.get("sha256") for value in ingredients["inputs"].values()}
-        result = None if pending else self.store.find(ingredients)
+        result = None if pending else self._stored(ingredients)
         if result is None:
             result = self._make(step, arguments, ingredients, title or step.name)
         self.used.append(result)
         return result
+
+    def _stored(self, ingredients: dict[str, Any]) -> Result | None:
+        """The stored result; a damaged one is as good as none, and is removed."""
+        try:
+            return self.store.find(ingredients)
+        except errors.StoreDamaged as error:
+            log.warn(f"{error.message}; it is made again")
+            if not self.dry:
+                self.store.discard(ingredients)
+            return None
 
     def _make(
         self, step: Step, arguments: Mapping[str, Any], ingredients: dict[str, Any], title: str

@@ -147,6 +147,12 @@ class Store:
                 )
         return Result(ingredients["step"], key, ingredients, folder, files, record["facts"])
 
+    def discard(self, ingredients: Mapping[str, Any]) -> None:
+        """Remove a result, so that it is made again."""
+        key = key_of(ingredients)
+        with self._locked(key):
+            shutil.rmtree(self._object(key), ignore_errors=True)
+
     def make(
         self, ingredients: Mapping[str, Any], maker: Callable[[Path], Mapping[str, Any] | None]
     ) -> Result:

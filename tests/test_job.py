@@ -105,6 +105,15 @@ def test_a_dry_run_makes_nothing_and_what_depends_is_pending(steps: Steps, sourc
     assert second.ingredients["inputs"]["model"]["sha256"] == PENDING
 
 
+def test_a_damaged_result_is_made_again(
+    steps: Steps, source: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chain(steps, source)
+    steps.made[0].files["m"].path.unlink()
+    assert chain(steps, source) == ["slim"]
+    assert "is made again" in capsys.readouterr().err
+
+
 def test_a_missing_package_is_a_missing_tool(steps: Steps, source: Path) -> None:
     @step(version=1, tools=("no-such-distribution",), isolated=False)
     def needs(out: Path, *, model: Path) -> Facts:
