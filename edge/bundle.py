@@ -221,7 +221,10 @@ def verify(folder: Path) -> dict[str, Any]:
 
 
 def pack(folder: Path, archive: Path) -> File:
-    """``archive`` (``.tar.gz``) of a verified bundle: sorted, no times, owners or host's modes."""
+    """``archive`` (``NAME.tar.gz``) of a verified bundle, in a top folder ``NAME``.
+
+    Sorted, without times, owners or this host's modes.
+    """
     manifest = verify(folder)
     names = [MANIFEST, *(entry["path"] for entry in manifest["files"])]
     runnable = {entry["path"] for entry in manifest["files"] if entry.get("executable")}
@@ -234,7 +237,7 @@ def pack(folder: Path, archive: Path) -> File:
         ):
             for name in sorted(names):
                 data = (folder / name).read_bytes()
-                info = tarfile.TarInfo(name)
+                info = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{name}")
                 info.size = len(data)
                 info.mode = 0o755 if name in runnable else 0o644
                 tar.addfile(info, BytesIO(data))

@@ -6,6 +6,7 @@ Standard output carries ``--json`` alone; everything for people goes to standard
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -32,6 +33,8 @@ from edge.options import (
 )
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from edge.pipeline import Context, Outcome
     from edge.project import Project
 
@@ -48,7 +51,8 @@ app = typer.Typer(
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with the designed code; the only place errors are caught."""
-    words = list(sys.argv[1:] if words is None else words)
+    words = list(sys.argv[1:] if words is None else words) or ["--help"]
+    signal.signal(signal.SIGTERM, _terminated)
     try:
         code = app(args=words, prog_name="edge", standalone_mode=False)
     except errors.EdgeError as error:
@@ -58,20 +62,28 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
         code = error.exit_code
     except typer.Exit as stop:
         code = stop.exit_code
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as stop:
         process.stop_all()
         log.error("interrupted")
-        code = 130
+        code = 143 if isinstance(stop, Terminated) else 130
     except BrokenPipeError:
         # The reader of our output went away (a pager, head): nothing left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:  # noqa: BLE001 - the top: see _click_error
-        code = _click_error(error)
+        code = _click_error(error, as_json="--json" in words)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _click_error(error: Exception) -> int:
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as CI systems cancel: the same clean end as Ctrl-C."""
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise Terminated
+
+
+def _click_error(error: Exception, *, as_json: bool) -> int:
     """Wrong usage in the parser's words; anything else is our own bug and keeps its traceback.
 
     The parser's exceptions are click's, which some releases of typer carry inside themselves:
@@ -80,7 +92,10 @@ def _click_error(error: Exception) -> int:
     show = getattr(error, "format_message", None)
     if show is None:
         raise error
-    log.error(str(show()), "edge COMMAND --help lists the options")
+    remedy = "edge COMMAND --help lists the options"
+    log.error(str(show()), remedy)
+    if as_json:
+        say_json({"error": {"message": str(show()), "remedy": remedy}})
     return 2
 
 

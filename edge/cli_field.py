@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from edge.options import (
     VersionOption,
     say_json,
 )
+
+if TYPE_CHECKING:
+    from edge.project import Project
 
 
 def deploy(
@@ -46,21 +49,51 @@ def deploy(
     from edge.project import Said, load
 
     project = load(config, Said(model, name, model_version))
-    where = field.settings(device, project.device(device))
+    where = field.settings(device, project.device(device), project.base)
     done: list[dict[str, Any]] = []
+    if not rollback:
+        _warn_of_older_bundles(project, target, output)
     with open_device(where) as there:
         for folder in project.bundles(target, output):
             what = field.read(folder)
             if rollback:
                 back = deploying.rollback(there, what.name)
                 log.say(f"{what.name} on {device} is back at {back.id[:12]}")
-                done.append({"bundle": what.name, "release": back.folder})
+                done.append({"bundle": what.name, "release_dir": back.folder})
                 continue
             options = bench.BenchOptions(provider=what.manifest["provider"])
             deployed, _, _ = field.install(there, what, options, runner)
             done.append({"bundle": what.name, **vars(deployed)})
     if as_json:
         say_json({"device": device, "deployed": done})
+
+
+def _warn_of_older_bundles(project: Project, target: str, output: str) -> None:
+    """What lies in the folder may not be what the project would build now."""
+    from edge import explain
+    from edge.pipeline import Context, Request
+    from edge.store import Store, default_root
+
+    request = Request(
+        base=project.base,
+        project=project.file,
+        models=project.models,
+        targets=project.targets([target]),
+        output=project.output(output),
+    )
+    try:
+        reports = explain.explain(
+            Context(request, Store(default_root()), project.registry, dry=True)
+        )
+    except errors.EdgeError as error:
+        log.warn(f"whether the bundle is current cannot be told: {error.message}")
+        return
+    for report in reports:
+        if report.state not in ("up to date", explain.NEVER):
+            log.warn(
+                f"the bundle {report.model}.{report.target} is not what the project would build "
+                f"now ({report.state}): edge build --target {report.target}"
+            )
 
 
 def measure(
@@ -72,10 +105,17 @@ def measure(
     model_version: VersionOption = "",
     output: OutputOption = "",
     runner: RunnerOption = "",
-    threads: Annotated[int, typer.Option("--threads", min=0, help="0: the project's.")] = 0,
-    iterations: Annotated[int, typer.Option("--iterations", min=0, help="0: project's.")] = 0,
+    threads: Annotated[int, typer.Option("--threads", min=0, help="Default: [bench].")] = 0,
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=0, help="At least so many runs a process.")
+    ] = 0,
+    min_seconds: Annotated[
+        float, typer.Option("--min-seconds", min=0, help="At least so long a process.")
+    ] = 0,
     repeats: Annotated[int, typer.Option("--repeats", min=0, help="Fresh processes.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="30 runs, one process.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="30 runs of one process, no minimum time.")
+    ] = False,
     profile: Annotated[
         bool, typer.Option("--profile", help="Also prove which provider ran each node.")
     ] = False,
@@ -89,8 +129,14 @@ def measure(
     from edge.results import Results, to_json
 
     project = load(config, Said(model, name, model_version))
-    said = {"threads": threads, "iterations": iterations, "repeats": repeats}
-    where = field.settings(device, project.device(device))
+    said: dict[str, float] = {
+        "threads": threads,
+        "iterations": iterations,
+        "min_seconds": min_seconds,
+        "repeats": repeats,
+    }
+    _warn_of_older_bundles(project, target, output)
+    where = field.settings(device, project.device(device), project.base)
     database = Results(project.results(results))
     records = []
     with open_device(where) as there:
@@ -107,7 +153,7 @@ def measure(
         # Not raised: the records are whole, and standard output holds one document.
         log.error(
             "the measurement allows no verdict; its evidence is in the table",
-            "quiet the device, cool it down, or measure longer (--iterations, --repeats)",
+            "quiet the device, cool it down, or measure longer (--min-seconds, --repeats)",
         )
         raise typer.Exit(errors.Inconclusive.exit_code)
 
@@ -146,7 +192,10 @@ def devices(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) 
     from edge import field
     from edge.project import devices_of
 
-    found = [field.describe(name, spec) for name, spec in devices_of(config).items()]
+    found = [
+        field.describe(name, spec, config.resolve().parent)
+        for name, spec in devices_of(config).items()
+    ]
     rows = [(each.name, each.where, each.state, each.detail) for each in found]
     log.table("devices", ("device", "where", "state", "what"), rows)
     if as_json:

@@ -6,6 +6,7 @@ of the bundle that was built last.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,9 @@ from edge import bundle, config, errors, pipeline
 from edge.job import PENDING
 from edge.manifest import digest
 from edge.prepare import prepare
+from edge.store import canonical_json
+
+NEVER = "never built here"
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,14 @@ def explain(context: pipeline.Context) -> list[Report]:
 
 def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any]) -> Report:
     try:
-        old = bundle.read_manifest(folder)
+        old = bundle.verify(folder)
+    except errors.StoreDamaged as error:
+        why = (f"{error.message}",)
+        return Report(target.name, model, "damaged; it would be written again", why)
     except errors.UsageError:
-        return Report(target.name, model, "never built here", (f"there is no bundle in {folder}",))
+        return Report(target.name, model, NEVER, (f"there is no bundle in {folder}",))
+    # As JSON has it: the old manifest's tuples came back as lists.
+    new = json.loads(canonical_json(new))
     waiting = [step for step in new["steps"] if step["key"] == PENDING]
     steps = tuple((step["step"], _why(step, old["steps"])) for step in waiting)
     changed = tuple(_differences("", _settings(old), _settings(new)))
@@ -77,6 +86,8 @@ def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any])
 def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     names = ("target", "model", "samples", "runtime", "provider", "tolerance", "budget")
     chosen = {name: manifest.get(name) for name in names}
+    if (chosen["samples"] or {}).get("count") is None:
+        del chosen["samples"]  # not known before the samples are made
     chosen["budget"] = {k: v["limit"] for k, v in (manifest.get("budget") or {}).items()}
     return chosen
 
@@ -113,6 +124,11 @@ def _differences(prefix: str, old: Any, new: Any, path: str = "") -> list[str]:
         for name in sorted({*old, *new}):
             inner = f"{path}.{name}" if path else str(name)
             found += _differences(prefix, old.get(name), new.get(name), inner)
+        return found
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        found = []
+        for number, pair in enumerate(zip(old, new, strict=True)):
+            found += _differences(prefix, *pair, f"{path}[{number}]")
         return found
     if old == new or PENDING in (old, new):
         return []

@@ -72,14 +72,15 @@ def read(folder: Path) -> Bundle:
     return Bundle(folder, manifest, hash_file(folder / MANIFEST)[0])
 
 
-def settings(name: str, spec: config.DeviceSpec) -> DeviceSettings:
-    """A device of ``devices.toml`` as the device layer takes it; ``~`` is this machine's home.
+def settings(name: str, spec: config.DeviceSpec, base: Path) -> DeviceSettings:
+    """A device of ``devices.toml`` as the device layer takes it.
 
+    ``~`` is this machine's home; relative paths of files start at ``base``, the project's folder.
     Bundles deployed to this machine lie in the store's folder unless the file says otherwise.
     """
 
     def path(text: str | None) -> Path | None:
-        return Path(text).expanduser() if text else None
+        return base / Path(text).expanduser() if text else None
 
     local = spec.kind == "local"
     return DeviceSettings(
@@ -105,7 +106,7 @@ def choose_runner(what: Bundle, device: Device, kind: str) -> Runner:
         kinds = ", ".join(each.kind for each in fitting) or "none"
         raise errors.UsageError(
             f"the bundle {what.name} has no runner {kind or 'for a shell'}; it has: {kinds}",
-            remedy="open the project in its app folder, or choose another --runner",
+            remedy="choose another --runner; apps are run from the bundle's app folder",
         )
     runner = chosen[0]
     if device.settings.kind == "local" and runner.words:
@@ -143,7 +144,12 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def install(
-    device: Device, what: Bundle, options: bench.BenchOptions, kind: str = ""
+    device: Device,
+    what: Bundle,
+    options: bench.BenchOptions,
+    kind: str = "",
+    *,
+    activate: bool = True,
 ) -> tuple[deploy.Deployed, bench.Release, probe.DeviceFacts]:
     """Deploy a bundle, proven by a health run on its golden samples; nothing is sent twice.
 
@@ -158,8 +164,9 @@ def install(
     def health(there: Device, folder: str) -> None:
         bench.check(there, folder, _words(runner, folder), _golden(what), what.tolerance, options)
 
-    with log.step(f"deploy {what.name} to {name}") as running:
-        done = deploy.deploy(device, what.folder, what.name, health)
+    doing = "deploy" if activate else "bring"
+    with log.step(f"{doing} {what.name} to {name}") as running:
+        done = deploy.deploy(device, what.folder, what.name, health, activate=activate)
         sent = f"{log.human_bytes(done.sent_bytes)} of {log.human_bytes(done.total_bytes)} sent"
         running.note = sent
     folder = done.release_dir
@@ -178,9 +185,15 @@ def _golden(what: Bundle) -> Path:
 def measure(
     device: Device, what: Bundle, options: bench.BenchOptions, kind: str = ""
 ) -> tuple[results.Record, bench.Measurement]:
-    """Deploy what is missing, check, measure; the record is not kept yet."""
-    _, release, facts = install(device, what, options, kind)
+    """Bring what is missing, check, measure; the record is not kept yet.
+
+    The active release stays what it is: measuring is no rollout.
+    """
+    _, release, facts = install(device, what, options, kind, activate=False)
     taken = bench.bench(device, release, lambda: asdict(probe.context(device)), options)
+    if taken.checked.providers:
+        shares = ", ".join(f"{count} on {name}" for name, count in taken.checked.providers.items())
+        log.say(f"  nodes by provider: {shares}")
     return _record(device.settings.name, what, facts, taken), taken
 
 
@@ -202,7 +215,7 @@ def _record(
         facts=asdict(facts),
         before=taken.before,
         after=taken.after,
-        options=asdict(taken.options),
+        options={**asdict(taken.options), "providers": dict(taken.checked.providers)},
         sizes=known.sizes,
         load_ns=tuple(run.load_ns for run in taken.runs),
         first_ns=tuple(run.first_ns for run in taken.runs),
@@ -216,7 +229,7 @@ def _record(
 def options(
     spec: config.BenchSpec,
     what: Bundle,
-    said: Mapping[str, int],
+    said: Mapping[str, float],
     *,
     quick: bool,
     profile: bool,
@@ -249,11 +262,11 @@ class Described:
     exit_code: int = 0
 
 
-def describe(name: str, spec: config.DeviceSpec) -> Described:
+def describe(name: str, spec: config.DeviceSpec, base: Path) -> Described:
     """Connect and ask; a device that cannot be reached is a line and not the end."""
     where = "this machine" if spec.kind == "local" else f"ssh {spec.host}"
     try:
-        with open_device(settings(name, spec)) as device:
+        with open_device(settings(name, spec, base)) as device:
             facts = probe.probe(device)
     except errors.EdgeError as error:
         return Described(name, where, "unreachable", error.message, error.exit_code)

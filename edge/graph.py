@@ -26,6 +26,7 @@ def read(path: Path) -> onnx.ModelProto:
             f"the model file holds {size} bytes; protobuf reads less than 2 GB",
             remedy="save the weights as external data (onnx.save(..., save_as_external_data=True))",
         )
+    _refuse_other_formats(path)
     try:
         model = onnx.load(path, load_external_data=False)
     except (DecodeError, ValueError, UnicodeDecodeError) as error:
@@ -38,6 +39,20 @@ def read(path: Path) -> onnx.ModelProto:
             "not an ONNX model: the file holds no graph", remedy="name a complete .onnx file"
         )
     return model
+
+
+def _refuse_other_formats(path: Path) -> None:
+    with path.open("rb") as stream:
+        head = stream.read(64)
+    if head.startswith(b"version https://git-lfs"):
+        raise errors.ModelRefused(
+            "not an ONNX model but a Git LFS pointer to one", remedy="git lfs pull"
+        )
+    if head[4:8] == b"ORTM":
+        raise errors.ModelRefused(
+            "not an ONNX model but an ORT-format file, which cannot be converted back",
+            remedy="name the .onnx file that it was made from",
+        )
 
 
 def first_line(error: Exception) -> str:

@@ -94,9 +94,15 @@ class Steps:
         overlay = self.overlay(wanted) if wanted else None
         plain = {k: v.path if isinstance(v, File) else v for k, v in arguments.items()}
         with log.step(title) as running:
-            result = self.store.make(
-                ingredients, lambda out: _call(step, {"out": out, **plain}, overlay)
-            )
+            ran = []
+
+            def make(out: Path) -> dict[str, Any] | None:
+                ran.append(step)
+                return _call(step, {"out": out, **plain}, overlay)
+
+            result = self.store.make(ingredients, make)
+            # Another thread or process may have made it while this one waited for the lock.
+            running.quiet = not ran
             sizes = sum(file.size for file in result.files.values())
             running.note = log.human_bytes(sizes) if sizes else ""
         self.made.append(result)

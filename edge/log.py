@@ -16,10 +16,14 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Step:
-    """A step under way: ``note`` may be set by its body and is shown when it ends."""
+    """A step under way: ``note`` may be set by its body and is shown when it ends.
+
+    ``quiet``: nothing was done after all, so nothing is said.
+    """
 
     title: str
     note: str = ""
+    quiet: bool = False
     started: float = field(default_factory=time.monotonic)
 
     @property
@@ -72,7 +76,8 @@ def step(title: str) -> Iterator[Step]:
     except BaseException:
         _end(running, _paint("✗", "31"))
         raise
-    _end(running, _paint("✓", "32"))
+    if not running.quiet:
+        _end(running, _paint("✓", "32"))
 
 
 def _end(done: Step, mark: str) -> None:

@@ -171,6 +171,12 @@ def _budget(parts: Parts) -> dict[str, dict[str, int | None]]:
     }
     for name, value in values.items():
         limit = limits[name]
+        if limit is not None and value is None:
+            raise errors.BudgetExceeded(
+                f"{parts.job.target.name}/{parts.job.model.name}: {name} is limited to {limit}, "
+                "but the size of the runtime on a device is not known from this bundle",
+                remedy="limit artifact_bytes, or build with --embed-runtime where that says it",
+            )
         if limit is not None and value is not None and value > limit:
             raise errors.BudgetExceeded(
                 f"{parts.job.target.name}/{parts.job.model.name}: {name} is {value}, "

@@ -6,6 +6,9 @@ their own (``edge.sources``, ``edge.convert``).
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,9 +77,10 @@ def bind(inputs: tuple[Port, ...], spec: config.ModelSpec) -> tuple[BoundInput, 
 def _known(where: str, said: Mapping[str, Any], known: list[str]) -> None:
     for name in said:
         if name not in known:
+            none = "the model has none; give shapes: --set 'model.inputs.NAME.shape=[1, 3]'"
             raise errors.ConfigError(
                 f"{where}.{name}: the model has no such name",
-                remedy=config.did_you_mean(name, known),
+                remedy=config.did_you_mean(name, known) or none,
             )
 
 
@@ -112,12 +116,17 @@ def _size(port: Port, position: int, dim: int | str | None, spec: config.ModelSp
         return dim
     if isinstance(dim, str) and dim in spec.dims:
         return spec.dims[dim]
-    by_name = f"--dim {dim}=N, or " if isinstance(dim, str) else ""
+    by_name = f"--dim {shlex.quote(f'{dim}=N')}, or " if isinstance(dim, str) else ""
     raise errors.ConfigError(
         f"model {spec.name}: dimension {position} of input {port.name} "
         f"{describe(port.shape)} is not bound",
-        remedy=f"{by_name}shape = [...] of [model.inputs.{port.name!r}] in edge.toml",
+        remedy=f"{by_name}a shape for the input {port.name} of model {spec.name} in edge.toml, or "
+        f"--set {shlex.quote(f'model.inputs.{_toml_key(port.name)}.shape=[...]')}",
     )
+
+
+def _toml_key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name)
 
 
 def describe(shape: tuple[int | str | None, ...]) -> str:

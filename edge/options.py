@@ -32,9 +32,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable resul
 EmbedOption = Annotated[
     bool, typer.Option("--embed-runtime", help="Put the prebuilt runtime into mobile bundles.")
 ]
-PackOption = Annotated[
-    bool, typer.Option("--pack", help="Also write every bundle as TARGET.tar.gz beside its folder.")
-]
+PackOption = Annotated[bool, typer.Option("--pack", help="Also write MODEL-VERSION-TARGET.tar.gz.")]
 JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Targets built at once.")]
 
 DeviceOption = Annotated[str, typer.Option("--device", "-d", help="A name of devices.toml.")]

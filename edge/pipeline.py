@@ -182,7 +182,8 @@ def _write(
     folder = context.request.folder(prepared.spec, target)
     files, manifest = made
     written = bundle.write(folder, files, manifest)
-    archive = folder.with_name(f"{folder.name}.tar.gz")
+    spec = prepared.spec
+    archive = folder.with_name(f"{spec.name}-{spec.version}-{target.name}.tar.gz")
     if context.request.pack and (written or not archive.is_file()):
         bundle.pack(folder, archive)
     state = "built" if written else "unchanged"

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge import config, errors, model
+from edge import config, errors, log, model
 from edge.convert.canonical import canonical
 from edge.convert.golden import golden, golden_from_file
 from edge.job import PendingFacts, Steps
@@ -51,6 +51,11 @@ def prepare(steps: Steps, spec: config.ModelSpec, base: Path) -> Prepared:
         inputs = [each.to_json() for each in bound]
         _holdable(spec.name, imported.facts["inputs"] + imported.facts["outputs"])
     samples = _samples(steps, (spec, base), imported, inputs)
+    if odd := samples.facts["not_finite"]:
+        log.warn(
+            f"model {spec.name}: the source itself gives NaN or infinity for its samples, in "
+            f"{', '.join(odd)}; give real samples, or a range for its inputs"
+        )
     return Prepared(spec, source, imported, inputs, samples, tuple(steps.used))
 
 

@@ -192,7 +192,9 @@ def _result_of(answer: dict[str, Any]) -> Any:
 def _child_environment(overlay: Path | None) -> dict[str, str]:
     paths = [str(overlay)] if overlay else []
     paths += [str(PACKAGE_PARENT), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    joined = os.pathsep.join(path for path in paths if path)
+    # From 1.29 onnxruntime reports its use to its maker unless it is told not to.
+    return {**os.environ, "PYTHONPATH": joined, "ORT_DISABLE_TELEMETRY": "1"}
 
 
 def child() -> None:

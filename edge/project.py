@@ -111,14 +111,14 @@ def load(path: Path, said: Said) -> Project:
 def _with_source(data: Mapping[str, Any], said: Said) -> dict[str, Any]:
     """The project's tables with ``--model`` as the only model.
 
-    What the project says of its model stays when that is the same source.
+    What ``[model]`` says of inputs, dimensions and name stays: new weights are the usual case.
     """
     # A relative --model is relative to where the command runs, not to the project file.
     source = said.model
     if not source.startswith("pkg:") and ":" not in source:
         source = str(Path(source).expanduser().absolute())
     before = data.get("model", {})
-    known = before if isinstance(before, dict) and before.get("source") == said.model else {}
+    known = before if isinstance(before, dict) else {}
     name = said.name or known.get("name") or config.slug(PurePath(said.model).stem)
     kept = {key: value for key, value in data.items() if key != "models"}
     return {**kept, "model": {**known, "source": source, "name": name}}

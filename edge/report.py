@@ -70,6 +70,9 @@ class Row:
     evidence: tuple[str, ...] = ()
     note: str = ""
     record: str | None = None
+    created: str | None = None
+    runtime: str | None = None
+    runs: int | None = None
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,9 @@ def _measured(record: Record, bundles: Sequence[Built]) -> Row:
         evidence=record.verdict.evidence,
         note=OLDER if now and record.manifest_sha256 not in now else "",
         record=record.id,
+        created=record.created,
+        runtime=record.runtime,
+        runs=summary.runs,
     )
 
 

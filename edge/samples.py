@@ -150,9 +150,13 @@ def _write_tensor(folder: Path, place: tuple[int, str, int], name: str, array: A
 
 
 def cases(folder: Path, role: str) -> list[dict[str, Array]]:
-    """Name-to-array mappings of one role, one for each sample, in index order."""
+    """Name-to-array mappings of one role, one for each sample, in index order.
+
+    A sample without a tensor of that role (a model without inputs) has an empty mapping.
+    """
     found: dict[int, dict[str, Array]] = {}
     for tensor in read_index(folder):
+        case = found.setdefault(tensor.sample, {})
         if tensor.role == role:
-            found.setdefault(tensor.sample, {})[tensor.name] = read_tensor(folder, tensor)
+            case[tensor.name] = read_tensor(folder, tensor)
     return [found[sample] for sample in sorted(found)]

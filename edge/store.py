@@ -122,6 +122,18 @@ class Store:
                 remedy="set EDGE_STORE to a folder that can be written",
             ) from error
 
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """Remove what killed builds left: work whose lock nobody holds."""
+        for stale in (self.root / "tmp").iterdir():
+            with (self.root / "locks" / stale.name.partition(".")[0]).open("a") as stream:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue
+                shutil.rmtree(stale, ignore_errors=True)
+
     # ---------------------------------------------------------------------------- results
     def find(self, ingredients: Mapping[str, Any]) -> Result | None:
         """The stored result for these ingredients, if it is there and whole."""

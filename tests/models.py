@@ -108,3 +108,26 @@ def stamped(*, opset: int) -> onnx.ModelProto:
     model = mlp()
     model.opset_import[0].version = opset
     return model
+
+
+def _one_node(node: onnx.NodeProto, inputs: list[str], opset: int = 17) -> onnx.ModelProto:
+    """float32 inputs [4] -> ``node`` -> y[4]."""
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in inputs]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4])
+    return _model(helper.make_graph([node], "one", ports, [output]), opset)
+
+
+def logarithm() -> onnx.ModelProto:
+    """x[4] -> Log -> y: NaN for what seeded samples hold."""
+    return _one_node(helper.make_node("Log", ["x"], ["y"]), ["x"])
+
+
+def noise() -> onnx.ModelProto:
+    """x[4] -> RandomNormalLike -> y: other values each time."""
+    return _one_node(helper.make_node("RandomNormalLike", ["x"], ["y"]), ["x"])
+
+
+def constant() -> onnx.ModelProto:
+    """A model without inputs."""
+    values = numpy_helper.from_array(np.arange(4, dtype=np.float32), "v")
+    return _one_node(helper.make_node("Constant", [], ["y"], value=values), [])

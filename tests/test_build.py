@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -330,3 +331,100 @@ def test_what_is_missing_is_said_first_and_the_rest_is_built(
     assert "pip install ziglang" in done.err
     states = {row["target"]: row["state"] for row in done.json["bundles"]}
     assert states == {"linux-x64": "missing", "android": "built"}
+
+
+def test_a_limit_on_what_is_not_known_is_no_pass(project: Path, store: Store) -> None:
+    done = edge(project, store, "build", "-t", "ios", "--set", "targets.ios.budget.total_bytes=1")
+    assert done.code == 1
+    assert "total_bytes is limited to 1, but the size of the runtime" in done.err
+
+
+def test_nan_in_the_golden_outputs_is_said(project: Path, store: Store) -> None:
+    models.save(models.logarithm(), project / "mlp.onnx")
+    (project / "edge.toml").write_text('[model]\nname = "mlp"\nsource = "mlp.onnx"\n')
+    done = edge(project, store, "build", "-t", "android")
+    assert done.code == 0, done.err
+    assert "warning: model mlp: the source itself gives NaN or infinity" in done.err
+
+
+def test_a_model_that_is_never_the_same_twice_is_refused(project: Path, store: Store) -> None:
+    models.save(models.noise(), project / "mlp.onnx")
+    (project / "edge.toml").write_text('[model]\nname = "mlp"\nsource = "mlp.onnx"\n')
+    done = edge(project, store, "build", "-t", "android")
+    assert done.code == 2
+    assert "gives other outputs each time it is run" in done.err
+
+
+def test_a_model_without_inputs_is_built(project: Path, store: Store) -> None:
+    models.save(models.constant(), project / "mlp.onnx")
+    (project / "edge.toml").write_text('[model]\nname = "mlp"\nsource = "mlp.onnx"\n')
+    done = edge(project, store, "build", "-t", "android")
+    assert done.code == 0, done.err
+
+
+def test_new_weights_take_the_projects_inputs(project: Path, store: Store) -> None:
+    models.save(models.mlp(scale=2), project / "new.onnx")
+    done = edge(project, store, "build", "-t", "android", "-m", "new.onnx")
+    assert done.code == 0, done.err
+    assert manifest(project, "android")["model"]["source"] == "new.onnx"
+
+
+def test_explain_says_the_changed_parameter_and_nothing_else(project: Path, store: Store) -> None:
+    assert edge(project, store, "build", "-t", "android").code == 0
+    told = edge(project, store, "explain", "android", "--dim", "batch=3", "--json").json[0]
+    why = {step["step"]: step["why"] for step in told["steps"]}
+    assert why["golden"] == "parameter inputs[0].shape[0]: 2 -> 3"
+    assert not [reason for reason in told["reasons"] if "samples" in reason]
+    limit = "targets.android.tolerance.max_abs=0.5"
+    told = edge(project, store, "explain", "android", "--set", limit, "--json").json[0]
+    why = {step["step"]: step["why"] for step in told["steps"]}
+    assert why["measure_parity"] == "parameter tolerance.max_abs: 0.0001 -> 0.5"
+
+
+def test_explain_sees_a_damaged_bundle(project: Path, store: Store) -> None:
+    assert edge(project, store, "build", "-t", "android").code == 0
+    (project / "dist/mlp/0/android/model.ort").write_bytes(b"x")
+    told = edge(project, store, "explain", "android", "--json").json[0]
+    assert told["state"] == "damaged; it would be written again"
+
+
+def test_pack_writes_one_archive_with_a_top_folder(project: Path, store: Store) -> None:
+    assert edge(project, store, "build", "-t", "android", "--pack").code == 0
+    with tarfile.open(project / "dist/mlp/0/mlp-0-android.tar.gz") as tar:
+        assert {name.split("/")[0] for name in tar.getnames()} == {"mlp-0-android"}
+
+
+def test_sigterm_ends_like_ctrl_c(project: Path, store: Store) -> None:
+    import subprocess  # noqa: TID251 - the process must be ended
+
+    environment = {**os.environ, "EDGE_STORE": str(store.root), "CI": "1"}
+    words = [sys.executable, "-m", "edge", "build", "-t", "android"]
+    with subprocess.Popen(
+        words, cwd=project, env=environment, stderr=subprocess.PIPE, start_new_session=True
+    ) as child:
+        time.sleep(1.2)
+        child.terminate()
+        _, err = child.communicate(timeout=20)
+    assert child.returncode == 143
+    assert b"Traceback" not in err
+    assert list((store.root / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "Git LFS pointer"),
+        (b"\x14\0\0\0ORTM" + b"\0" * 64, "an ORT-format file"),
+    ],
+)
+def test_other_formats_are_named(project: Path, store: Store, content: bytes, says: str) -> None:
+    (project / "mlp.onnx").write_bytes(content)
+    done = edge(project, store, "build", "-t", "android")
+    assert done.code == 2
+    assert says in done.err
+
+
+def test_wrong_usage_is_a_document_too(project: Path, store: Store) -> None:
+    done = edge(project, store, "build", "--json", "--bogus")
+    assert done.code == 2
+    assert "--bogus" in done.json["error"]["message"]

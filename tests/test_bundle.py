@@ -76,11 +76,12 @@ def test_verify_names_the_wrong_file(tmp_path: Path) -> None:
 def test_a_packed_bundle_has_the_same_bytes_every_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
         bundle.write(tmp_path / name, *content(tmp_path / f"{name}-source"))
-    packed = [bundle.pack(tmp_path / n, tmp_path / f"{n}.tar.gz").sha256 for n in ("a", "b")]
-    assert packed[0] == packed[1]
-    with tarfile.open(tmp_path / "a.tar.gz") as tar:
-        assert tar.getnames() == ["manifest.json", "model.onnx", "runner/run"]
-        assert tar.getmember("runner/run").mode == 0o755
+        (tmp_path / f"{name}-out").mkdir()
+    packed = [bundle.pack(tmp_path / n, tmp_path / f"{n}-out" / "m.tar.gz") for n in ("a", "b")]
+    assert packed[0].sha256 == packed[1].sha256
+    with tarfile.open(packed[0].path) as tar:
+        assert tar.getnames() == ["m/manifest.json", "m/model.onnx", "m/runner/run"]
+        assert tar.getmember("m/runner/run").mode == 0o755
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,22 @@ def test_a_changed_model_sends_only_the_changed_blobs(lab: Lab) -> None:
     assert lab.release().name == third["previous"]
 
 
+@pytest.mark.ssh
+def test_measuring_is_no_rollout(lab: Lab) -> None:
+    assert lab.edge("deploy", "linux-x64", "-d", "lab").code == 0
+    active = lab.release()
+    models.save(models.mlp(scale=1.5), lab.project / "mlp.onnx")
+    stale = lab.edge("bench", "linux-x64", "-d", "lab", "--quick")
+    assert stale.code in MEASURED
+    assert "is not what the project would build now" in stale.err
+    assert lab.edge("build", "-t", "linux-x64").code == 0
+    fresh = lab.edge("bench", "linux-x64", "-d", "lab", "--quick", "--profile", "--json")
+    assert fresh.code in MEASURED
+    assert "is not what" not in fresh.err
+    assert list(fresh.json[0]["options"]["providers"]) == ["CPUExecutionProvider"]
+    assert lab.release() == active
+
+
 def contents(folder: Path) -> dict[str, int]:
     files = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     return {hashlib.sha256(data).hexdigest(): len(data) for data in files}

@@ -164,8 +164,18 @@ def test_a_killed_build_leaves_a_store_that_works(small: Store) -> None:
         child.send_signal(signal.SIGKILL)
     assert small.find(INGREDIENTS) is None
     assert len(list((small.root / "tmp").iterdir())) == 1
-    small.make(INGREDIENTS, write_one)
+    again = Store(small.root)
     assert list((small.root / "tmp").iterdir()) == []
+    again.make(INGREDIENTS, write_one)
+
+
+def test_opening_the_store_leaves_work_under_way_alone(small: Store) -> None:
+    def maker(out: Path) -> None:
+        Store(small.root)
+        assert out.is_dir()
+        (out / "x").write_bytes(b"x")
+
+    assert small.make(INGREDIENTS, maker).files["x"].size == 1
 
 
 def test_a_blob_is_fetched_once_and_checked(small: Store) -> None:

@@ -121,6 +121,16 @@ def _write(
     for case in cases:
         outputs = run_model.run_session(session, case)
         pairs.append(({n: a for n, a in case.items() if n not in constant}, outputs))
+    if pairs and not _same(pairs[0][1], run_model.run_session(session, cases[0])):
+        raise errors.ModelRefused(
+            "the model gives other outputs each time it is run (RandomNormal or the like); nothing "
+            "could be proven about it",
+            remedy="make the randomness an input, or give the operator a seed",
+        )
     samples.write(out, pairs)
     odd = [n for _, outputs in pairs for n, a in outputs.items() if not run_model.finite(a)]
     return {"samples": len(pairs), "not_finite": sorted(set(odd))}
+
+
+def _same(first: dict[str, Array], second: dict[str, Array]) -> bool:
+    return all(first[name].tobytes() == second[name].tobytes() for name in first)

@@ -99,8 +99,12 @@ def send(device: Device, wanted: Plan) -> Plan:
         return _send(held, wanted.bundle, wanted.name)[0]
 
 
-def deploy(device: Device, bundle_dir: Path, name: str, health: Health) -> Deployed:
+def deploy(
+    device: Device, bundle_dir: Path, name: str, health: Health, *, activate: bool = True
+) -> Deployed:
     """Send, check, prove with ``health`` and switch; then remove releases beyond ``KEEP``.
+
+    Without ``activate`` nothing is switched: the release lies there until the next deploy.
 
     ``health`` is called with the device and the new release's folder there, before anything is
     switched. When it raises an :class:`errors.EdgeError`, the release that was active stays so
@@ -117,7 +121,8 @@ def deploy(device: Device, bundle_dir: Path, name: str, health: Health) -> Deplo
         except BaseException:
             _discard(held, name, bundle.release, state)
             raise
-        _switch(held, name, (*state.history, bundle.release))
+        if activate:
+            _switch(held, name, (*state.history, bundle.release))
     previous = state.history[-1] if state.history else None
     return Deployed(release_dir, len(sent.missing), sent.send_bytes, bundle.total_bytes, previous)
 

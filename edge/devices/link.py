@@ -285,7 +285,11 @@ class _Place:
             words = ["ssh", "-J", jumps, *port, f"{self.hop.user}@{self.hop.host}"]
             return f"log in once by hand: {shlex.join(words)}"
         scan = ["ssh-keyscan", *port, "-t", _short(key_type), self.hop.host]
-        return f"{shlex.join(scan)} >> {self.file}"
+        first = next(iter(self.hop.known_hosts), None)
+        make = ""
+        if first and not first.parent.is_dir():
+            make = f"mkdir -p -m 700 {shlex.quote(str(first.parent))} && "
+        return f"{make}{shlex.join(scan)} >> {self.file}"
 
 
 def _short(key_type: str) -> str:

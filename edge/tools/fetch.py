@@ -42,7 +42,14 @@ def fetch(store: Store, pin: config.Pin) -> File:
     if found := store.blob(pin.sha256):
         return found
     with log.step(f"fetch {_short(pin)}") as running:
-        file = store.add_blob(pin.sha256, lambda folder: _bring(store, pin, folder))
+        brought = []
+
+        def bring(folder: Path) -> Path:
+            brought.append(pin)
+            return _bring(store, pin, folder)
+
+        file = store.add_blob(pin.sha256, bring)
+        running.quiet = not brought
         running.note = log.human_bytes(file.size)
     return file
 

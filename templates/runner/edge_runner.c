@@ -587,6 +587,8 @@ static void check_provider(void)
 static void open_runtime(void)
 {
     char *library = options.library ? text("%s", options.library) : find_library();
+    /* From 1.29 the runtime reports its use to its maker unless this is set before it is loaded. */
+    setenv("ORT_DISABLE_TELEMETRY", "1", 1);
     void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     if (!handle)
         fail("cannot open the runtime: %s", dlerror());

@@ -262,6 +262,9 @@ def architecture() -> str:
 def open_runtime(lines: Lines, options: argparse.Namespace, artifact: Path) -> Any:
     """The onnxruntime module; it must have the provider asked for."""
     import numpy as np  # noqa: F401 - its absence is the runtime's, not the samples'
+
+    # From 1.29 the runtime reports its use to its maker unless this is set before it is loaded.
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
     import onnxruntime
 
     available = onnxruntime.get_available_providers()

@@ -6,8 +6,8 @@ coarse clock. Binds the loopback address only; port 0 takes a free one. Standard
 
 from __future__ import annotations
 
+import argparse
 import contextlib
-import sys
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -66,4 +66,10 @@ def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 8000)
+    words = argparse.ArgumentParser(description="Serve this bundle to this machine.")
+    words.add_argument("port", type=int, nargs="?", default=8000, help="default: 8000")
+    chosen = words.parse_args().port
+    try:
+        main(chosen)
+    except (OSError, OverflowError) as error:
+        words.error(f"cannot listen on port {chosen}: {error}")
