@@ -6,12 +6,14 @@ inputs give the same bytes.
 
 from __future__ import annotations
 
+import glob
 import gzip
 import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 import tarfile
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -28,6 +30,7 @@ SCHEMA_VERSION = 1
 ROLES = ("artifact", "closure", "samples", "runtime", "runner", "app", "plan")
 MAX_MANIFEST_BYTES = 16 * 2**20
 MAX_PATH = 400  # bytes of UTF-8
+OLD = ".old"
 
 
 @dataclass(frozen=True)
@@ -98,16 +101,20 @@ def write(folder: Path, files: Iterable[BundleFile], manifest: Mapping[str, Any]
     """Bring the bundle into ``folder``; False when it was there already, byte for byte.
 
     Contents are hashed while they are copied. A new bundle is made beside the old one and
-    switched in by renames; an interrupted build leaves the old bundle or the new one.
+    switched in by two renames; what is left by a build that was killed between them is mended
+    by the next one. Whoever else may write this bundle has to be excluded by the caller.
     """
     listed = sorted(files, key=lambda file: file.path)
     data = manifest_bytes(manifest)
-    if _is_current(folder, listed, data):
-        return False
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for stale in folder.parent.glob(f".{folder.name}.*"):
-        shutil.rmtree(stale, ignore_errors=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    prefix = f".edge@{folder.name}@"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _recover(folder, prefix)
+        if _is_current(folder, listed, data):
+            return False
+        work = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+    except OSError as error:
+        raise _unwritable(folder, error) from error
     try:
         work.chmod(0o755)
         for file in listed:
@@ -115,13 +122,26 @@ def write(folder: Path, files: Iterable[BundleFile], manifest: Mapping[str, Any]
         (work / MANIFEST).write_bytes(data)
         _switch(work, folder)
     except OSError as error:
-        raise errors.StepFailed(
-            f"cannot write the bundle {folder}: {error.strerror}",
-            remedy="free some space or choose another --output",
-        ) from error
+        raise _unwritable(folder, error) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return True
+
+
+def _unwritable(folder: Path, error: OSError) -> errors.StepFailed:
+    return errors.StepFailed(
+        f"cannot write the bundle {folder}: {error.strerror}"
+        + (f" ({error.filename})" if error.filename else ""),
+        remedy="choose another --output, or see to its space and permissions",
+    )
+
+
+def _recover(folder: Path, prefix: str) -> None:
+    """Bring an old bundle back that a killed build had moved aside; remove other left-overs."""
+    for stale in sorted(folder.parent.glob(f"{glob.escape(prefix)}*")):
+        if stale.name.endswith(OLD) and not folder.exists() and (stale / MANIFEST).is_file():
+            stale.rename(folder)
+        shutil.rmtree(stale, ignore_errors=True)
 
 
 def _is_current(folder: Path, files: list[BundleFile], manifest: bytes) -> bool:
@@ -129,13 +149,16 @@ def _is_current(folder: Path, files: list[BundleFile], manifest: bytes) -> bool:
     try:
         if path.read_bytes() != manifest:
             return False
-        return all(_same(folder / file.path, file.source) for file in files)
+        return all(_same(folder / file.path, file) for file in files)
     except OSError:
         return False
 
 
-def _same(path: Path, source: File) -> bool:
-    return path.stat().st_size == source.size and hash_file(path)[0] == source.sha256
+def _same(path: Path, file: BundleFile) -> bool:
+    found = path.lstat()
+    regular = stat.S_ISREG(found.st_mode) and found.st_size == file.source.size
+    runnable = bool(found.st_mode & 0o100) or not file.executable
+    return regular and runnable and hash_file(path)[0] == file.source.sha256
 
 
 def _copy(file: BundleFile, target: Path) -> None:
@@ -148,7 +171,7 @@ def _copy(file: BundleFile, target: Path) -> None:
     if digest.hexdigest() != file.source.sha256:
         raise errors.StoreDamaged(
             f"the stored file {file.source.path} no longer has the content of {file.path}",
-            remedy=f"remove {file.source.path.parent.parent} and build again",
+            remedy=f"remove {file.source.path} and build again",
         )
     if file.executable:
         target.chmod(0o755)
@@ -158,7 +181,7 @@ def _switch(work: Path, folder: Path) -> None:
     if not folder.exists():
         work.rename(folder)
         return
-    old = work.with_name(work.name + ".old")
+    old = work.with_name(work.name + OLD)
     folder.rename(old)
     work.rename(folder)
     shutil.rmtree(old, ignore_errors=True)
@@ -229,6 +252,18 @@ def pack(folder: Path, archive: Path) -> File:
     names = [MANIFEST, *(entry["path"] for entry in manifest["files"])]
     runnable = {entry["path"] for entry in manifest["files"] if entry.get("executable")}
     partial = archive.with_name(archive.name + ".part")
+    try:
+        _write_archive(folder, names, runnable, partial)
+        partial.replace(archive)
+    except OSError as error:
+        raise _unwritable(archive, error) from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return File(archive, *hash_file(archive))
+
+
+def _write_archive(folder: Path, names: list[str], runnable: set[str], partial: Path) -> None:
+    top = partial.name.removesuffix(".part").removesuffix(".tar.gz")
     with partial.open("wb") as raw:
         # mtime=0 and no file name: gzip headers would otherwise differ from build to build.
         with (
@@ -237,11 +272,9 @@ def pack(folder: Path, archive: Path) -> File:
         ):
             for name in sorted(names):
                 data = (folder / name).read_bytes()
-                info = tarfile.TarInfo(f"{archive.name.removesuffix('.tar.gz')}/{name}")
+                info = tarfile.TarInfo(f"{top}/{name}")
                 info.size = len(data)
                 info.mode = 0o755 if name in runnable else 0o644
                 tar.addfile(info, BytesIO(data))
         raw.flush()
         os.fsync(raw.fileno())
-    partial.replace(archive)
-    return File(archive, *hash_file(archive))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -52,7 +53,8 @@ app = typer.Typer(
 def main(words: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with the designed code; the only place errors are caught."""
     words = list(sys.argv[1:] if words is None else words) or ["--help"]
-    signal.signal(signal.SIGTERM, _terminated)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
     try:
         code = app(args=words, prog_name="edge", standalone_mode=False)
     except errors.EdgeError as error:
@@ -62,10 +64,11 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
         code = error.exit_code
     except typer.Exit as stop:
         code = stop.exit_code
-    except (KeyboardInterrupt, typer.Abort) as stop:
-        process.stop_all()
+    except Stopped as stop:
         log.error("interrupted")
-        code = 143 if isinstance(stop, Terminated) else 130
+        code = 128 + stop.number
+        if "--json" in words:
+            say_json({"error": {"message": "interrupted", "remedy": ""}})
     except BrokenPipeError:
         # The reader of our output went away (a pager, head): nothing left to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -75,23 +78,33 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, as CI systems cancel: the same clean end as Ctrl-C."""
+class Stopped(BaseException):
+    """Ctrl-C, or SIGTERM as CI systems cancel. No KeyboardInterrupt: typer would swallow that."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
 
 
-def _terminated(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise Terminated
+def _stop(number: int, _frame: FrameType | None) -> NoReturn:
+    process.stop_all()
+    raise Stopped(number)
 
 
 def _click_error(error: Exception, *, as_json: bool) -> int:
-    """Wrong usage in the parser's words; anything else is our own bug and keeps its traceback.
+    """Wrong usage in the parser's words; anything else is a bug and keeps its traceback.
 
     The parser's exceptions are click's, which some releases of typer carry inside themselves:
     they are known by their method, since they cannot be imported from one place.
     """
     show = getattr(error, "format_message", None)
     if show is None:
-        raise error
+        traceback.print_exception(error)
+        message = f"internal error: {type(error).__name__}: {error}"
+        log.error(message, "please report it, with the lines above")
+        if as_json:
+            say_json({"error": {"message": message, "remedy": "please report it"}})
+        return errors.EdgeError.exit_code
     remedy = "edge COMMAND --help lists the options"
     log.error(str(show()), remedy)
     if as_json:
@@ -136,6 +149,7 @@ def _context(
         embed_runtime=embed,
         pack=pack,
         jobs=jobs,
+        only=project.only,
     )
     return Context(request, Store(default_root()), project.registry, dry)
 
@@ -165,7 +179,7 @@ def build(
     outcomes = pipeline.build(context)
     pipeline.show(outcomes)
     _complain(outcomes)
-    if all(outcome.state == "unchanged" for outcome in outcomes):
+    if not context.made and all(outcome.state == "unchanged" for outcome in outcomes):
         log.say(f"nothing to do: {len(outcomes)} bundles are up to date")
     code = pipeline.worst(outcomes)
     if as_json:

@@ -80,6 +80,7 @@ def _warn_of_older_bundles(project: Project, target: str, output: str) -> None:
         models=project.models,
         targets=project.targets([target]),
         output=project.output(output),
+        only=project.only,
     )
     try:
         reports = explain.explain(

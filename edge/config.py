@@ -19,7 +19,7 @@ from edge import errors
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-Dim = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Dim = Annotated[int, Field(ge=1, le=2**31 - 1, strict=True)]
 BundlePath = Annotated[
     str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]*(/[A-Za-z0-9_][A-Za-z0-9_.+-]*)*$")
 ]
@@ -30,7 +30,7 @@ MAX_CONFIG_BYTES = 1_000_000
 class Strict(BaseModel):
     """Frozen; a key that is not declared is an error."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 # ------------------------------------------------------------------------------- targets
@@ -82,7 +82,7 @@ class OrtFormat(Strict):
 
     style: Literal["Fixed", "Runtime"] = "Fixed"
     target_platform: Literal["arm", "amd64"] = "arm"
-    level: Level = "all"
+    level: Literal["basic", "extended", "all"] = "all"
 
 
 class Tolerance(Strict):
@@ -136,7 +136,7 @@ class Target(Strict):
     runtime: Runtime
     optimization: Optimization = Optimization()
     ort_format: OrtFormat = OrtFormat()
-    provider: str = "CPUExecutionProvider"
+    provider: Literal["CPUExecutionProvider"] = "CPUExecutionProvider"
     runner: Runner | None = None
     app: App | None = None
     tolerance: Tolerance = Tolerance()
@@ -333,7 +333,13 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_target(path: Path, override: Mapping[str, Any], project: str) -> Target:
     """The target of a TOML file, its name the file's, with the project's overrides on it."""
-    base = {"name": path.stem, **read_toml(path)}
+    given = read_toml(path)
+    if "name" in given or "name" in override:
+        raise errors.ConfigError(
+            f"{path}: name is the file's name, {path.stem}, and cannot be said",
+            remedy="remove the key name, or rename the file",
+        )
+    base = {"name": path.stem, **given}
     check(Target, base, str(path))
     if not override:
         return check(Target, base, str(path))

@@ -54,7 +54,7 @@ def explain(context: pipeline.Context) -> list[Report]:
     reports = []
     for target in request.targets:
         made = pipeline.bundles(context, target, prepared)
-        for each in prepared:
+        for each in filter(lambda one: request.wants(one.spec), prepared):
             folder = request.folder(each.spec, target)
             reports.append(_report(target, each.spec.name, folder, made[each.spec.name][1]))
     return reports
@@ -72,7 +72,10 @@ def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any])
     new = json.loads(canonical_json(new))
     waiting = [step for step in new["steps"] if step["key"] == PENDING]
     steps = tuple((step["step"], _why(step, old["steps"])) for step in waiting)
-    changed = tuple(_differences("", _settings(old), _settings(new)))
+    before, after = _settings(old), _settings(new)
+    if after["samples"]["count"] is None:  # not known before they are made
+        after["samples"] = before["samples"]
+    changed = tuple(_differences("", before, after))
     if not steps and digest(old) == digest(new):
         return Report(target.name, model, "up to date")
     state = (
@@ -86,8 +89,6 @@ def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any])
 def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
     names = ("target", "model", "samples", "runtime", "provider", "tolerance", "budget")
     chosen = {name: manifest.get(name) for name in names}
-    if (chosen["samples"] or {}).get("count") is None:
-        del chosen["samples"]  # not known before the samples are made
     chosen["budget"] = {k: v["limit"] for k, v in (manifest.get("budget") or {}).items()}
     return chosen
 

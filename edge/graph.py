@@ -98,15 +98,10 @@ def all_tensors(model: onnx.ModelProto) -> list[onnx.TensorProto]:
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
-    """Write ``path``, with ``path.data`` beside it where one file cannot hold the model."""
+    """Write the model as one file; larger ones than that can hold are refused at the door."""
     import onnx
 
-    if model.ByteSize() < FORMAT_LIMIT_BYTES:
-        onnx.save_model(model, path)
-        return
-    onnx.save_model(
-        model, path, save_as_external_data=True, location=f"{path.name}.data", size_threshold=1024
-    )
+    onnx.save_model(model, path)
 
 
 def facts(model: onnx.ModelProto) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from edge import config, errors, log, process
 from edge.bundle import BundleFile
 from edge.step import Step
-from edge.store import File, Result, Store
+from edge.store import File, Result, Store, hash_file
 
 PENDING = "?"
 OPERATORS = "required_operators_and_types.config"
@@ -76,13 +76,11 @@ class Steps:
         return result
 
     def _stored(self, ingredients: dict[str, Any]) -> Result | None:
-        """The stored result; a damaged one is as good as none, and is removed."""
+        """The stored result; a damaged one is as good as none, and is made again."""
         try:
             return self.store.find(ingredients)
         except errors.StoreDamaged as error:
             log.warn(f"{error.message}; it is made again")
-            if not self.dry:
-                self.store.discard(ingredients)
             return None
 
     def _make(
@@ -98,7 +96,9 @@ class Steps:
 
             def make(out: Path) -> dict[str, Any] | None:
                 ran.append(step)
-                return _call(step, {"out": out, **plain}, overlay)
+                facts = _call(step, {"out": out, **plain}, overlay)
+                _unchanged(arguments)
+                return facts
 
             result = self.store.make(ingredients, make)
             # Another thread or process may have made it while this one waited for the lock.
@@ -107,6 +107,19 @@ class Steps:
             running.note = log.human_bytes(sizes) if sizes else ""
         self.made.append(result)
         return result
+
+
+def _unchanged(arguments: Mapping[str, Any]) -> None:
+    """What a step read must still be what its key says, or the store would hold a lie."""
+    for file in (value for value in arguments.values() if isinstance(value, File)):
+        parts = [(file.path, file.sha256)] if file.path.is_file() else []
+        parts += [(file.path.parent / name, sha256) for name, sha256 in file.companions]
+        for path, sha256 in parts:
+            if hash_file(path)[0] != sha256:
+                raise errors.StepFailed(
+                    f"{path} changed while it was used",
+                    remedy="build again; a file of the store that stays wrong has to be removed",
+                )
 
 
 def _call(step: Step, arguments: dict[str, Any], overlay: Path | None) -> dict[str, Any] | None:
@@ -210,5 +223,8 @@ class Job:
         return self.closure.file(OPERATORS)
 
     def tree(self, folder: str, result: Result, role: str) -> tuple[BundleFile, ...]:
-        """All files of a result, below ``folder`` of the bundle."""
-        return tuple(BundleFile.of(f"{folder}/{n}", f, role) for n, f in result.files.items())
+        """All files of a result, below ``folder`` of the bundle; scripts can be run."""
+        return tuple(
+            BundleFile.of(f"{folder}/{name}", file, role, executable=name.endswith(".sh"))
+            for name, file in result.files.items()
+        )

@@ -115,7 +115,10 @@ def manifest_of(parts: Parts) -> dict[str, Any]:
             "name": model.name,
             "version": model.version,
             "source": _source(model.source),
-            "sha256": _identity(parts.source.identity()),
+            # Of the file; of file and external data together where there is any.
+            "sha256": _identity(parts.source.identity())
+            if parts.source.companions
+            else parts.source.sha256,
         },
         "samples": _samples(parts.job.samples),
         "runtime": _runtime(parts),

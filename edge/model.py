@@ -11,9 +11,11 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from edge import config, errors
+from edge.samples import ITEM_BYTES, MAX_TENSOR_BYTES
 
 # Highest ai.onnx opset and IR version that a release reads. Probed release by release with models
 # stamped one higher ("Unsupported model IR version: 99, max supported IR version: 14").
@@ -94,7 +96,29 @@ def _bind_one(port: Port, spec: config.ModelSpec) -> BoundInput:
         shape = _declared(port, said.shape, spec)
     else:
         shape = tuple(_size(port, position, dim, spec) for position, dim in enumerate(port.shape))
+    _check_values(port, said, spec.name)
+    size = prod(shape) * ITEM_BYTES.get(port.dtype, 1)
+    if size > MAX_TENSOR_BYTES:
+        raise errors.ConfigError(
+            f"model {spec.name}: input {port.name} {list(shape)} would hold {size} bytes",
+            remedy=f"bind its dimensions smaller; at most {MAX_TENSOR_BYTES} bytes are possible",
+        )
     return BoundInput(port.name, port.dtype, shape, said.range, said.constant)
+
+
+def _check_values(port: Port, said: config.InputSpec, model: str) -> None:
+    """Range and constant must be values of the input's dtype: nothing is rounded or wrapped."""
+    signed = port.dtype.startswith("int")
+    if not signed and not port.dtype.startswith("uint"):
+        return
+    bits = int(port.dtype.lstrip("uint"))
+    low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+    values = [*(said.range or ()), *([] if said.constant is None else [said.constant])]
+    for value in values:
+        if value != int(value) or not low <= value <= high:
+            raise errors.ConfigError(
+                f"model {model}: input {port.name} is {port.dtype}; {value} is no value of it"
+            )
 
 
 def _declared(port: Port, shape: tuple[int, ...], spec: config.ModelSpec) -> tuple[int, ...]:

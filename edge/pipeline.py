@@ -1,6 +1,6 @@
 """The whole way of a build, as short lists of functions.
 
-For each model: locate, import, golden samples (``edge.sources.prepare``). For each target:
+For each model: locate, import, golden samples (``edge.prepare``). For each target:
 canonical forms, artifacts by the recipe, the closure over all models, parity of every stage,
 the bundle. One failing target does not stop the others; the whole is the worst of them.
 """
@@ -26,7 +26,7 @@ from edge.manifest import Parts, Sizes, digest, manifest_of
 from edge.prepare import Prepared, prepare
 from edge.registry import Lack, Registry, preflight
 from edge.samples import INDEX
-from edge.store import File, Result, Store
+from edge.store import File, Result, Store, key_of
 from edge.tools.fetch import fetch
 from edge.tools.ort_release import overlay
 
@@ -43,6 +43,11 @@ class Request:
     embed_runtime: bool = False
     pack: bool = False
     jobs: int = 2
+    only: str = ""
+
+    def wants(self, spec: config.ModelSpec) -> bool:
+        """True for the models whose bundles are written; the closure is over all of them."""
+        return self.only in ("", spec.name)
 
     def folder(self, spec: config.ModelSpec, target: config.Target) -> Path:
         """Where the bundle of one model for one target lies."""
@@ -79,10 +84,11 @@ class Context:
     store: Store
     registry: Registry
     dry: bool = False
+    made: list[Result] = field(default_factory=list)
 
     def steps(self) -> Steps:
         """A fresh record of steps over the shared store."""
-        return Steps(self.store, lambda release: overlay(self.store.root, release), dry=self.dry)
+        return Steps(self.store, lambda release: overlay(self.store, release), self.dry, self.made)
 
     def fetch(self, pin: config.Pin) -> File:
         """A pinned file; in a dry run it may not be there yet, but its content is known."""
@@ -107,6 +113,7 @@ def build(context: Context) -> list[Outcome]:
         Outcome(name, spec.name, "missing", error=error)
         for name, error in lacking.items()
         for spec in request.models
+        if request.wants(spec)
     ]
     return missing + (_build(replace(context, request=request)) if request.targets else [])
 
@@ -132,25 +139,29 @@ def _build(context: Context) -> list[Outcome]:
     prepared, failed = _prepare_all(context)
     if failed:
         # The closure is a union over all models, so no target is whole without each of them.
+        first = next(iter(failed.values()))
         return [
-            Outcome(target.name, spec.name, "failed", error=failed[0])
+            Outcome(target.name, spec.name, "failed", error=failed.get(spec.name, first))
             for target in request.targets
             for spec in request.models
+            if request.wants(spec)
         ]
     with ThreadPoolExecutor(max_workers=max(1, request.jobs)) as pool:
         rows = pool.map(lambda target: _build_target(context, target, prepared), request.targets)
         return [outcome for row in rows for outcome in row]
 
 
-def _prepare_all(context: Context) -> tuple[list[Prepared], list[errors.EdgeError]]:
-    failures: list[errors.EdgeError] = []
+def _prepare_all(context: Context) -> tuple[list[Prepared], dict[str, errors.EdgeError]]:
+    failures: dict[str, errors.EdgeError] = {}
 
     def one(spec: config.ModelSpec) -> Prepared | None:
         try:
             return prepare(context.steps(), spec, context.request.base)
         except errors.EdgeError as error:
-            failures.append(error)
-            return None
+            failures[spec.name] = error
+        except OSError as error:
+            failures[spec.name] = _io(f"model {spec.name}", error)
+        return None
 
     with ThreadPoolExecutor(max_workers=max(1, context.request.jobs)) as pool:
         found = list(pool.map(one, context.request.models))
@@ -163,13 +174,27 @@ def _build_target(
     started = time.monotonic()
     try:
         made = bundles(context, target, prepared)
-        return [_write(context, target, each, made[each.spec.name], started) for each in prepared]
-    except errors.EdgeError as error:
+        return [
+            _write(context, target, each, made[each.spec.name], started)
+            for each in prepared
+            if each.spec.name in made
+        ]
+    except (errors.EdgeError, OSError) as caught:
+        error = caught if isinstance(caught, errors.EdgeError) else _io(target.name, caught)
         seconds = time.monotonic() - started
         return [
             Outcome(target.name, each.spec.name, "failed", error=error, seconds=seconds)
             for each in prepared
+            if context.request.wants(each.spec)
         ]
+
+
+def _io(what: str, error: OSError) -> errors.StepFailed:
+    where = f" ({error.filename})" if error.filename else ""
+    return errors.StepFailed(
+        f"{what}: {error.strerror or error}{where}",
+        remedy="see to the space and permissions of the store and the output folder",
+    )
 
 
 def _write(
@@ -181,11 +206,14 @@ def _write(
 ) -> Outcome:
     folder = context.request.folder(prepared.spec, target)
     files, manifest = made
-    written = bundle.write(folder, files, manifest)
+    with context.store.locked(key_of({"bundle": str(folder.absolute())})):
+        written = bundle.write(folder, files, manifest)
     spec = prepared.spec
     archive = folder.with_name(f"{spec.name}-{spec.version}-{target.name}.tar.gz")
-    if context.request.pack and (written or not archive.is_file()):
+    if context.request.pack:
         bundle.pack(folder, archive)
+    elif written:
+        archive.unlink(missing_ok=True)  # of the bundle before
     state = "built" if written else "unchanged"
     return Outcome(
         target.name,
@@ -201,7 +229,7 @@ def _write(
 def bundles(
     context: Context, target: config.Target, prepared: Sequence[Prepared]
 ) -> dict[str, tuple[tuple[BundleFile, ...], dict[str, Any]]]:
-    """Files and manifest of every model for one target, by model name."""
+    """Files and manifest of every wanted model for one target, by model name."""
     recipe = context.registry.recipe(target.recipe)
     jobs = [_job(context, target, each) for each in prepared]
     artifacts = [recipe.artifact(job) for job in jobs]
@@ -212,7 +240,8 @@ def bundles(
     made = {}
     for job, artifact, each, closure in zip(jobs, artifacts, prepared, closures, strict=True):
         ready = job.with_artifact(artifact, _union(job, closures))
-        made[job.model.name] = _bundle(recipe, ready, each, closure)
+        if context.request.wants(job.model):
+            made[job.model.name] = _bundle(recipe, ready, each, closure)
     return made
 
 

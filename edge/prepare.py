@@ -72,6 +72,13 @@ def with_external_data(steps: Steps, path: Path, name: str) -> File:
                 remedy="copy the external data files together with the model",
             )
         companions.append((location, hash_file(other)[0]))
+    total = plain.size + sum((path.parent / location).stat().st_size for location, _ in companions)
+    if total > model.FORMAT_LIMIT_BYTES:
+        raise errors.ModelRefused(
+            f"model {name} holds {total} bytes with its external data; 2 GB is what ONNX and ORT "
+            "format files can hold, and what this release builds",
+            remedy="use a smaller model or precision",
+        )
     return File(path, plain.sha256, plain.size, tuple(companions))
 
 

@@ -10,6 +10,7 @@ and a crash must be a failed step, not the end of the build.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import operator
@@ -28,6 +29,7 @@ from edge import errors
 
 TAIL_LINES = 12
 _alive: set[subprocess.Popen[bytes]] = set()
+_stopping: list[bool] = []
 PACKAGE_PARENT = Path(__file__).resolve().parent.parent
 
 
@@ -76,6 +78,7 @@ def run(
     Raises :class:`errors.ToolMissing` when the program does not exist and
     :class:`errors.RunFailed` on the deadline or, with ``check``, on a non-zero exit.
     """
+    refuse_when_stopping()
     words = tuple(os.fspath(word) for word in argv)
     started = time.monotonic()
     try:
@@ -128,8 +131,15 @@ def _communicate(
         _alive.discard(child)
 
 
+def refuse_when_stopping() -> None:
+    """Raise :class:`errors.RunFailed` once the run was interrupted: nothing new is begun."""
+    if _stopping:
+        raise errors.RunFailed("interrupted")
+
+
 def stop_all() -> None:
     """End every process that is still running, with its children: the run was interrupted."""
+    _stopping.append(True)
     for child in tuple(_alive):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
@@ -199,6 +209,7 @@ def _child_environment(overlay: Path | None) -> dict[str, str]:
 
 def child() -> None:
     """The other side of :func:`run_python`."""
+    _end_with_parent()
     call = json.loads(sys.stdin.read())
     # Standard output is the answer's alone: what libraries print there joins standard error.
     answer = os.dup(1)
@@ -217,6 +228,12 @@ def child() -> None:
         }
     with os.fdopen(answer, "w", encoding="utf-8") as stream:
         json.dump(said, stream)
+
+
+def _end_with_parent() -> None:
+    """On Linux, die with the build: one that was killed outright cannot end its children."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def _encode(value: Any) -> Any:

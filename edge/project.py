@@ -27,16 +27,20 @@ class Said:
 
 @dataclass(frozen=True)
 class Project:
-    """A project as it will be built. ``where`` names its file in messages."""
+    """A project as it will be built. ``where`` names its file in messages.
+
+    ``models`` are all of them; with ``only`` the bundles of one are meant.
+    """
 
     base: Path
     where: str
     file: config.ProjectFile
     models: tuple[config.ModelSpec, ...]
     registry: Registry
+    only: str = ""
 
     def targets(self, names: Sequence[str]) -> tuple[config.Target, ...]:
-        """The targets of these names; ``all`` is every target that is known.
+        """The targets of these names; ``all``: ``[defaults] targets``, else all that are known.
 
         Raises :class:`errors.UsageError` for unknown names, and when nothing is named.
         """
@@ -50,8 +54,16 @@ class Project:
         if "all" in chosen:
             chosen = list(self.file.defaults.targets) or list(self.registry.target_names())
         self.registry.check_overrides(self.file, self.where)
-        unique = dict.fromkeys(chosen)
-        return tuple(self.registry.target(name, self.file, self.where) for name in unique)
+        found: dict[str, config.Target] = {}
+        for word in dict.fromkeys(chosen):
+            target = self.registry.target(word, self.file, self.where)
+            if target.name in found:
+                raise errors.UsageError(
+                    f"two of the targets are called {target.name}; their bundles would be one",
+                    remedy="rename one of the files, or build them one after the other",
+                )
+            found[target.name] = target
+        return tuple(found.values())
 
     def output(self, said: str) -> Path:
         """The folder for bundles: as said, else the project's, relative to its file."""
@@ -62,9 +74,13 @@ class Project:
         return Path(said) if said else self.base / ".edge" / "results.db"
 
     def bundles(self, target: str, output: str) -> list[Path]:
-        """The folder of the bundle of every model of the project for one target."""
+        """The folder of the bundle of every model that is meant, for one target."""
         known = self.registry.target(target, self.file, self.where)
-        return [self.output(output) / spec.name / spec.version / known.name for spec in self.models]
+        return [
+            self.output(output) / spec.name / spec.version / known.name
+            for spec in self.models
+            if self.only in ("", spec.name)
+        ]
 
     def device(self, name: str) -> config.DeviceSpec:
         """A device of ``devices.toml``; ``local`` is this machine."""
@@ -93,7 +109,7 @@ def load(path: Path, said: Said) -> Project:
     there is neither a project nor a model.
     """
     base = path.resolve().parent
-    if not path.is_file() and not said.model:
+    if not path.is_file() and not (said.model and path == Path("edge.toml")):
         raise errors.UsageError(
             f"there is no project file {path}",
             remedy="write an edge.toml with [model] source = ..., or say --model FILE.onnx",
@@ -105,7 +121,9 @@ def load(path: Path, said: Said) -> Project:
     for setting in said.settings:
         data = config.merge(data, parse_setting(setting))
     file = config.check(config.ProjectFile, data, where)
-    return Project(base, str(path), file, _models(file, said, str(path)), Registry(base))
+    models = _models(file, said, str(path))
+    only = said.name if len(models) > 1 else ""
+    return Project(base, str(path), file, models, Registry(base), only)
 
 
 def _with_source(data: Mapping[str, Any], said: Said) -> dict[str, Any]:
@@ -115,7 +133,7 @@ def _with_source(data: Mapping[str, Any], said: Said) -> dict[str, Any]:
     """
     # A relative --model is relative to where the command runs, not to the project file.
     source = said.model
-    if not source.startswith("pkg:") and ":" not in source:
+    if not source.startswith("pkg:"):
         source = str(Path(source).expanduser().absolute())
     before = data.get("model", {})
     known = before if isinstance(before, dict) else {}
@@ -130,14 +148,13 @@ def _models(file: config.ProjectFile, said: Said, where: str) -> tuple[config.Mo
         raise errors.ConfigError(
             f"{where} names no model", remedy="add [model] with source = ..., or say --model"
         )
-    if said.name:
-        models = tuple(spec for spec in models if spec.name == said.name)
-        if not models:
-            known = [spec.name for spec in file.all_models()]
-            raise errors.UsageError(
-                f"{where} has no model {said.name!r}", remedy=config.did_you_mean(said.name, known)
-            )
-    return tuple(_with(spec, said) for spec in models)
+    names = [spec.name for spec in models]
+    if said.name and said.name not in names:
+        raise errors.UsageError(
+            f"{where} has no model {said.name!r}", remedy=config.did_you_mean(said.name, names)
+        )
+    # What the command line says of the model is meant for the one that is named.
+    return tuple(_with(spec, said) if said.name in ("", spec.name) else spec for spec in models)
 
 
 def parse_setting(text: str) -> dict[str, Any]:

@@ -59,6 +59,8 @@ class Registry:
         found: dict[str, Path] = {}
         for root in self.roots():
             for path in sorted((root / kind).glob(pattern)):
+                if path.name.startswith("."):  # editors' locks and the like
+                    continue
                 if path.stem in found:
                     raise errors.ConfigError(
                         f"{path.stem} is defined twice: {found[path.stem]} and {path}",
@@ -103,7 +105,10 @@ class Registry:
         if spec is None or spec.loader is None:
             raise errors.ConfigError(f"{path} cannot be loaded as a recipe")
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except (SyntaxError, ImportError) as error:
+            raise errors.ConfigError(f"the recipe {path} cannot be loaded: {error}") from error
         for function in ("artifact", "build"):
             if not callable(getattr(module, function, None)):
                 raise errors.ConfigError(f"the recipe {path} has no function {function}(job)")

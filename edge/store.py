@@ -21,14 +21,16 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge import errors
+from edge import errors, process
 
 CHUNK = 1 << 20
+LOCK_POLL = 0.05  # seconds
 
 
 @dataclass(frozen=True)
@@ -141,38 +143,37 @@ class Store:
         folder = self._object(key)
         try:
             record = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+            files = {
+                name: File(folder / "files" / name, entry["sha256"], entry["size"])
+                for name, entry in record["files"].items()
+            }
+            facts = dict(record["facts"])
         except FileNotFoundError:
             return None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise errors.StoreDamaged(
                 f"the stored result {folder} cannot be read", remedy=f"remove {folder}"
             ) from error
-        files = {
-            name: File(folder / "files" / name, entry["sha256"], entry["size"])
-            for name, entry in record["files"].items()
-        }
         for name, file in files.items():
             if not file.path.is_file() or file.path.stat().st_size != file.size:
                 raise errors.StoreDamaged(
                     f"{name} of the stored result {folder} is missing or has another size",
                     remedy=f"remove {folder} and build again",
                 )
-        return Result(ingredients["step"], key, ingredients, folder, files, record["facts"])
-
-    def discard(self, ingredients: Mapping[str, Any]) -> None:
-        """Remove a result, so that it is made again."""
-        key = key_of(ingredients)
-        with self._locked(key):
-            shutil.rmtree(self._object(key), ignore_errors=True)
+        return Result(ingredients["step"], key, ingredients, folder, files, facts)
 
     def make(
         self, ingredients: Mapping[str, Any], maker: Callable[[Path], Mapping[str, Any] | None]
     ) -> Result:
         """The result for these ingredients, made by ``maker(out)`` unless it is stored."""
         key = key_of(ingredients)
-        with self._locked(key):
-            if found := self.find(ingredients):
-                return found
+        with self.locked(key):
+            try:
+                if found := self.find(ingredients):
+                    return found
+            except errors.StoreDamaged:
+                # Under the lock: nobody else is making or mending it now.
+                shutil.rmtree(self._object(key), ignore_errors=True)
             with self._workplace(key, self.root / "tmp") as work:
                 out = work / "files"
                 out.mkdir()
@@ -201,7 +202,7 @@ class Store:
 
         Raises :class:`errors.FetchFailed` when what came has another hash.
         """
-        with self._locked(sha256):
+        with self.locked(sha256):
             if found := self.blob(sha256):
                 return found
             # Beside its final place, since renames do not cross file systems.
@@ -221,9 +222,16 @@ class Store:
 
     # ----------------------------------------------------------------------------- guards
     @contextlib.contextmanager
-    def _locked(self, key: str) -> Iterator[None]:
+    def locked(self, key: str) -> Iterator[None]:
+        """Exclude everybody else who uses this store and key; waits, and can be interrupted."""
         with (self.root / "locks" / key).open("a") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            while True:
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    process.refuse_when_stopping()
+                    time.sleep(LOCK_POLL)
             yield
 
     @contextlib.contextmanager

@@ -131,3 +131,8 @@ def constant() -> onnx.ModelProto:
     """A model without inputs."""
     values = numpy_helper.from_array(np.arange(4, dtype=np.float32), "v")
     return _one_node(helper.make_node("Constant", [], ["y"], value=values), [])
+
+
+def unused() -> onnx.ModelProto:
+    """x[4], z[4] -> Relu(x) -> y: nothing reads z."""
+    return _one_node(helper.make_node("Relu", ["x"], ["y"]), ["x", "z"])

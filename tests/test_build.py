@@ -171,6 +171,20 @@ def test_the_closure_is_the_union_over_all_models(project: Path, store: Store) -
     assert "Add" in text
 
 
+def test_one_of_several_models_keeps_the_closure_of_all(project: Path, store: Store) -> None:
+    models.save(models.switched(), project / "switched.onnx")
+    (project / "edge.toml").write_text(
+        '[models.mlp]\nsource = "mlp.onnx"\ndims = {batch = 2}\n'
+        '[models.switched]\nsource = "switched.onnx"\ndims = {n = 3}\n'
+        "[models.switched.inputs.mode]\nconstant = 1\n"
+    )
+    done = edge(project, store, "build", "-t", "android", "--name", "mlp", "--json")
+    assert [row["model"] for row in done.json["bundles"]] == ["mlp"]
+    text = (project / "dist/mlp/0/android/required_operators_and_types.config").read_text()
+    assert "Add" in text
+    assert not (project / "dist/switched").exists()
+
+
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "text": (lambda p: (p / "mlp.onnx").write_text("I am a text file\n"), "not an ONNX model"),
     "empty": (lambda p: (p / "mlp.onnx").write_bytes(b""), "not an ONNX model"),
@@ -358,7 +372,7 @@ def test_a_model_that_is_never_the_same_twice_is_refused(project: Path, store: S
 def test_a_model_without_inputs_is_built(project: Path, store: Store) -> None:
     models.save(models.constant(), project / "mlp.onnx")
     (project / "edge.toml").write_text('[model]\nname = "mlp"\nsource = "mlp.onnx"\n')
-    done = edge(project, store, "build", "-t", "android")
+    done = edge(project, store, "build", "-t", "linux-x64")
     assert done.code == 0, done.err
 
 
@@ -390,8 +404,12 @@ def test_explain_sees_a_damaged_bundle(project: Path, store: Store) -> None:
 
 def test_pack_writes_one_archive_with_a_top_folder(project: Path, store: Store) -> None:
     assert edge(project, store, "build", "-t", "android", "--pack").code == 0
-    with tarfile.open(project / "dist/mlp/0/mlp-0-android.tar.gz") as tar:
+    archive = project / "dist/mlp/0/mlp-0-android.tar.gz"
+    with tarfile.open(archive) as tar:
         assert {name.split("/")[0] for name in tar.getnames()} == {"mlp-0-android"}
+    limit = "targets.android.tolerance.max_abs=0.5"
+    assert edge(project, store, "build", "-t", "android", "--set", limit).code == 0
+    assert not archive.exists()  # it would hold the bundle before
 
 
 def test_sigterm_ends_like_ctrl_c(project: Path, store: Store) -> None:

@@ -54,6 +54,40 @@ def test_a_new_bundle_replaces_the_old_one_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
+def test_a_bundle_that_a_killed_build_moved_aside_comes_back(tmp_path: Path) -> None:
+    folder = tmp_path / "x"
+    files, manifest = content(tmp_path / "a")
+    bundle.write(folder, files, manifest)
+    folder.rename(tmp_path / ".edge@x@abc.old")
+    (tmp_path / ".edge@x@abc").mkdir()
+    (tmp_path / ".x.backup").mkdir()  # the user's own
+    assert bundle.write(folder, files, manifest) is False
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.backup", "a", "x"]
+
+
+@pytest.mark.parametrize("spoil", ["link", "mode"])
+def test_a_link_or_a_lost_mode_is_mended(tmp_path: Path, spoil: str) -> None:
+    files, manifest = content(tmp_path / "a")
+    folder = tmp_path / "x"
+    bundle.write(folder, files, manifest)
+    path = folder / "runner" / "run"
+    if spoil == "link":
+        path.unlink()
+        path.symlink_to(tmp_path / "a" / "source")
+    else:
+        path.chmod(0o644)
+    assert bundle.write(folder, files, manifest) is True
+    assert not path.is_symlink()
+    assert path.stat().st_mode & 0o100
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    files, manifest = content(tmp_path / "a")
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(errors.StepFailed, match="cannot write the bundle"):
+        bundle.write(tmp_path / "file" / "x", files, manifest)
+
+
 def test_a_source_that_changed_under_way_leaves_the_old_bundle(tmp_path: Path) -> None:
     folder = tmp_path / "x"
     bundle.write(folder, *content(tmp_path / "a"))

@@ -113,3 +113,24 @@ def test_schemas_are_those_of_the_models() -> None:
     schema = config.SCHEMAS["target"].model_json_schema()
     assert schema["additionalProperties"] is False
     assert "tolerance" in schema["properties"]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"bench": {"min_seconds": float("inf")}},
+        {"model": {"source": "m", "inputs": {"x": {"constant": float("nan")}}}},
+        {"model": {"source": "m", "dims": {"n": True}}},
+        {"model": {"source": "m", "dims": {"n": 2.0}}},
+    ],
+)
+def test_numbers_that_are_none_are_refused(data: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigError):
+        project(data)
+
+
+def test_a_targets_name_is_its_files(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text('name = "ios"\n')
+    with pytest.raises(errors.ConfigError, match="name is the file's name, own"):
+        config.read_target(path, {}, "edge.toml")

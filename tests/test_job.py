@@ -114,6 +114,18 @@ def test_a_damaged_result_is_made_again(
     assert "is made again" in capsys.readouterr().err
 
 
+def test_a_file_that_changes_while_it_is_read_is_not_stored(steps: Steps, source: Path) -> None:
+    @step(version=1, isolated=False)
+    def slow(out: Path, *, model: Path) -> Facts:
+        model.write_bytes(b"someone saves it again")
+        (out / "m").write_bytes(model.read_bytes())
+        return {}
+
+    with pytest.raises(errors.StepFailed, match="changed while it was used"):
+        steps.run(slow, {"model": as_file(source)})
+    assert list(steps.store.root.glob("objects/*/*")) == []
+
+
 def test_a_missing_package_is_a_missing_tool(steps: Steps, source: Path) -> None:
     @step(version=1, tools=("no-such-distribution",), isolated=False)
     def needs(out: Path, *, model: Path) -> Facts:

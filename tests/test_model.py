@@ -29,7 +29,7 @@ def test_an_unbound_symbol_names_input_and_remedy() -> None:
 def test_an_unknown_dimension_needs_a_shape() -> None:
     with pytest.raises(errors.ConfigError, match=r"dimension 2 of input x") as caught:
         model.bind(PORTS, spec(dims={"batch": 1}))
-    assert caught.value.remedy.startswith("shape = [...]")
+    assert caught.value.remedy.startswith("a shape for the input x of model model")
 
 
 @pytest.mark.parametrize("shape", [(2, 4, 8), (2, 3), (2, 3, 8, 1), (5, 3, 8)])
@@ -68,3 +68,27 @@ def test_the_releases_limits(release: str, opset: int, ir_version: int, *, fits:
         return
     with pytest.raises(errors.ModelRefused, match=f"onnxruntime {release} reads up to"):
         model.refuse_newer(release, opset, ir_version, "ios")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [
+        ("int64", {"constant": 2.9}),
+        ("int8", {"range": [-5, 300]}),
+        ("uint8", {"range": [-1, 5]}),
+        ("uint8", {"range": [0.2, 0.8]}),
+    ],
+)
+def test_values_that_the_dtype_does_not_have_are_refused(dtype: str, said: object) -> None:
+    with pytest.raises(errors.ConfigError, match="is no value of it"):
+        model.bind((Port("x", dtype, (1,)),), spec(inputs={"x": said}))
+
+
+def test_whole_floats_are_values_of_integers() -> None:
+    (bound,) = model.bind((Port("x", "uint8", (1,)),), spec(inputs={"x": {"range": [0.0, 255.0]}}))
+    assert bound.range == (0.0, 255.0)
+
+
+def test_an_input_beyond_memory_is_refused() -> None:
+    with pytest.raises(errors.ConfigError, match="would hold 8589934588 bytes"):
+        model.bind((Port("x", "float32", ("n",)),), spec(dims={"n": 2**31 - 1}))

@@ -21,7 +21,7 @@ TWO = '[models.a]\nsource = "a.onnx"\n[models.b]\nsource = "b.onnx"\ndims = {bat
 
 def test_a_model_needs_no_project_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    project = load(tmp_path / "edge.toml", Said(model="sub/my model.onnx"))
+    project = load(Path("edge.toml"), Said(model="sub/my model.onnx"))
     (spec,) = project.models
     assert spec.name == "my-model"
     assert spec.source == str(tmp_path / "sub" / "my model.onnx")
@@ -40,16 +40,21 @@ def test_a_project_without_a_model_is_an_error(tmp_path: Path) -> None:
 
 def test_a_name_picks_one_of_several(tmp_path: Path) -> None:
     path = write(tmp_path, TWO)
-    assert [spec.name for spec in load(path, Said()).models] == ["a", "b"]
-    assert [spec.name for spec in load(path, Said(name="b")).models] == ["b"]
+    assert load(path, Said()).only == ""
+    chosen = load(path, Said(name="b"))
+    # All models stay: the operator configuration is a union over them.
+    assert [spec.name for spec in chosen.models] == ["a", "b"]
+    assert chosen.only == "b"
+    assert [folder.parts[-3] for folder in chosen.bundles("ios", "")] == ["b"]
     with pytest.raises(errors.UsageError, match="no model 'c'"):
         load(path, Said(name="c"))
 
 
 def test_the_command_lines_dims_win(tmp_path: Path) -> None:
     path = write(tmp_path, TWO)
-    (spec,) = load(path, Said(name="b", dims={"batch": 4, "seq": 8})).models
-    assert dict(spec.dims) == {"batch": 4, "seq": 8}
+    first, second = load(path, Said(name="b", dims={"batch": 4, "seq": 8})).models
+    assert dict(second.dims) == {"batch": 4, "seq": 8}
+    assert dict(first.dims) == {}
 
 
 def test_all_targets_or_the_projects_defaults(tmp_path: Path) -> None:
@@ -96,15 +101,16 @@ def test_everything_can_be_said_on_the_command_line(tmp_path: Path) -> None:
         "bench.repeats = 7",
     )
     project = load(path, Said(name="a", settings=settings))
-    (spec,) = project.models
+    spec, _ = project.models
     assert spec.inputs["x"].shape == (1, 3)
     assert project.targets(["ios"])[0].tolerance.max_abs == 0.5
     assert project.file.bench.repeats == 7
 
 
-def test_a_setting_needs_no_project_file(tmp_path: Path) -> None:
+def test_a_setting_needs_no_project_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     said = Said(model="m.onnx", settings=("model.inputs.'a.b'.constant=3",))
-    (spec,) = load(tmp_path / "edge.toml", said).models
+    (spec,) = load(Path("edge.toml"), said).models
     assert spec.inputs["a.b"].constant == 3
 
 
@@ -134,3 +140,26 @@ def test_a_wrong_setting_is_said_like_a_wrong_key(tmp_path: Path) -> None:
     ) as caught:
         load(write(tmp_path, TWO), Said(settings=("bench.repeat=1",)))
     assert caught.value.remedy == "did you mean 'repeats'?"
+
+
+def test_two_targets_of_one_name_are_refused(tmp_path: Path) -> None:
+    from edge.registry import product_root
+
+    (tmp_path / "own").mkdir()
+    own = tmp_path / "own" / "ios.toml"
+    own.write_text((product_root() / "targets" / "ios.toml").read_text())
+    project = load(write(tmp_path, TWO), Said())
+    with pytest.raises(errors.UsageError, match="two of the targets are called ios"):
+        project.targets(["ios", str(own)])
+
+
+def test_a_named_project_file_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(errors.UsageError, match=r"no project file .*typo\.toml"):
+        load(tmp_path / "typo.toml", Said(model="m.onnx"))
+
+
+def test_new_weights_keep_what_the_project_says(tmp_path: Path) -> None:
+    path = write(tmp_path, '[model]\nsource = "a.onnx"\nname = "prod"\ndims = {batch = 2}\n')
+    (spec,) = load(path, Said(model="b:c.onnx")).models
+    assert (spec.name, dict(spec.dims)) == ("prod", {"batch": 2})
+    assert spec.source.endswith("/b:c.onnx")

@@ -115,6 +115,15 @@ def test_a_damaged_result_is_said_and_not_used(small: Store) -> None:
         small.find(INGREDIENTS)
 
 
+@pytest.mark.parametrize("record", ["{}", "[]", "null", '{"files": {"a": {}}, "facts": {}}', "x"])
+def test_a_record_that_is_none_is_damage_and_is_made_again(small: Store, record: str) -> None:
+    made = small.make(INGREDIENTS, write_one)
+    (made.folder / "result.json").write_text(record)
+    with pytest.raises(errors.StoreDamaged):
+        small.find(INGREDIENTS)
+    assert small.make(INGREDIENTS, write_one).facts == {"answer": 42}
+
+
 def test_a_link_in_a_result_is_refused(small: Store) -> None:
     def link(out: Path) -> None:
         (out / "passwd").symlink_to("/etc/passwd")

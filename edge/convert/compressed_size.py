@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
+from edge import process
 from edge.step import Facts, step
 from edge.store import CHUNK
 
@@ -21,6 +22,7 @@ def compressed_size(out: Path, *, file: Path) -> Facts:
     raw, packed = 0, GZIP_OVERHEAD
     with file.open("rb") as stream:
         while chunk := stream.read(CHUNK):
+            process.refuse_when_stopping()
             raw += len(chunk)
             packed += len(packer.compress(chunk))
     return {"raw": raw, "compressed": packed + len(packer.flush())}

@@ -50,10 +50,10 @@ def draw(generator: np.random.Generator, spec: dict[str, Any]) -> Array:
         return np.full(shape, spec["constant"], dtype)
     low, high = spec["range"] or default_range(dtype)
     if dtype == np.bool_:
-        return generator.integers(0, 2, shape).astype(dtype)
+        return np.asarray(generator.integers(0, 2, shape), dtype)
     if dtype.kind in "iu":
-        return generator.integers(int(low), int(high), shape, endpoint=True).astype(dtype)
-    return (generator.random(shape) * (high - low) + low).astype(dtype)
+        return generator.integers(int(low), int(high), shape, dtype, endpoint=True)
+    return np.asarray(generator.random(shape) * (high - low) + low, dtype)
 
 
 def default_range(dtype: np.dtype[Any]) -> tuple[float, float]:
@@ -68,11 +68,16 @@ def read_npz(path: Path, inputs: list[dict[str, Any]]) -> list[dict[str, Array]]
     import numpy as np
 
     try:
+        with zipfile.ZipFile(path) as listed:
+            size = sum(entry.file_size for entry in listed.infolist())
+        if size > samples.MAX_TENSOR_BYTES:
+            raise errors.UsageError(f"the samples would hold {size} bytes")
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise errors.UsageError(
-            f"cannot read the samples: {error}", remedy="write them with numpy.savez"
+            f"cannot read the samples: {str(error).partition(',')[0]}",
+            remedy="write a .npz with numpy.savez: NAME=array, or 'NAME/0', 'NAME/1' for several",
         ) from error
     varying = [each for each in inputs if each["constant"] is None]
     many = any("/" in name and name.rpartition("/")[2].isdigit() for name in arrays)
@@ -107,7 +112,7 @@ def _checked(arrays: dict[str, Array], key: str, spec: dict[str, Any]) -> Array:
             f"the sample {key!r} is {array.dtype.name}{list(array.shape)}, "
             f"the model wants {spec['dtype']}{spec['shape']}"
         )
-    return array
+    return array.astype(spec["dtype"])  # this machine's byte order
 
 
 def _write(

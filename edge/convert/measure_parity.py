@@ -31,6 +31,8 @@ def measure_parity(out: Path, *, actual: Path, golden: Path, tolerance: dict[str
         if other is None:
             reasons.append(f"{where}: missing")
             continue
+        if other.name != tensor.name:
+            reasons.append(f"{where}: is called {other.name!r}")
         expected = samples.read_tensor(golden.parent, tensor)
         result = parity.measure(expected, samples.read_tensor(actual.parent, other), limits)
         measured.append({**result.to_json(), "sample": tensor.sample, "name": tensor.name})

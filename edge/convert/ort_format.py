@@ -19,6 +19,7 @@ from edge.model import FORMAT_LIMIT_BYTES
 from edge.step import Facts, step
 
 IDENTIFIER = b"ORTM"
+LEVEL = {"all": "", "extended": ".extended", "basic": ".basic"}
 SUFFIX = {"Fixed": ".ort", "Runtime": ".with_runtime_opt.ort"}
 
 
@@ -30,18 +31,16 @@ def ort_format(out: Path, *, model: Path, style: str, target_platform: str, leve
     optimization level. Facts: these, and ``one_spelling`` (see ``edge.convert.ort_canonical``).
     Raises :class:`errors.ModelRefused` above the format's 2 GB.
     """
-    parts = [part for part in (model, model.with_name(f"{model.name}.data")) if part.exists()]
-    if sum(part.stat().st_size for part in parts) > FORMAT_LIMIT_BYTES:
+    if model.stat().st_size > FORMAT_LIMIT_BYTES:
         raise errors.ModelRefused(
             "the model is larger than 2 GB, which the ORT format cannot hold",
             remedy="use a smaller precision, or a target that ships ONNX files",
         )
     with tempfile.TemporaryDirectory(prefix="work-", dir=out.parent) as folder:
         work = Path(folder)
-        for part in parts:
-            shutil.copyfile(part, work / part.name.replace(model.name, "model.onnx"))
+        shutil.copyfile(model, work / "model.onnx")
         _convert(work, style, target_platform, level)
-        made = work / "out" / f"model{SUFFIX[style]}"
+        made = work / "out" / f"model{LEVEL[level]}{SUFFIX[style]}"
         _look(made)
         data, one_spelling = canonical(made.read_bytes())
         (out / "model.ort").write_bytes(data)

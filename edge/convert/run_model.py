@@ -83,9 +83,11 @@ def run_session(session: ort.InferenceSession, inputs: dict[str, Array]) -> dict
     import numpy as np
 
     names = [output.name for output in session.get_outputs()]
-    wanted = {each.name for each in session.get_inputs()}
+    known = {each.name for each in session.get_inputs()}
+    if unknown := [name for name in inputs if name not in known]:
+        raise errors.RunFailed(f"the model has no input {', '.join(unknown)}")
     try:
-        values = session.run(names, {n: a for n, a in inputs.items() if n in wanted})
+        values = session.run(names, inputs)
     except session_errors() as error:
         raise errors.RunFailed(
             f"the model does not run on its samples: {' '.join(str(error).split())[:500]}"

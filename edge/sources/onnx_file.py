@@ -38,7 +38,7 @@ def external_files(out: Path, *, model: Path) -> Facts:
 
 @step(version=1, tools=("onnx",), timeout=900)
 def import_onnx(out: Path, *, model: Path) -> Facts:
-    """The checked model as ``model.onnx`` (and ``model.onnx.data`` from 2 GB up).
+    """The checked model as ``model.onnx``, external data in it.
 
     Facts: ``inputs`` and ``outputs`` (name, dtype, shape), ``opset``, ``domains``,
     ``ir_version``, ``nodes``. Raises :class:`errors.ModelRefused` for everything that

@@ -69,7 +69,7 @@ def _bring(store: Store, pin: config.Pin, folder: Path) -> Path:
 def _archive(store: Store, pin: config.Pin, folder: Path) -> Path:
     """The pinned archive; several pins of one archive share one download."""
     kind, _, what = pin.package.partition(":")
-    if not pin.package_sha256:
+    if pin.package_sha256 in (None, pin.sha256):
         if pin.member and kind != "file":
             raise errors.ConfigError(f"the pin of {pin.package} has no package_sha256")
         return DOWNLOADS[kind](what, folder)

@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from edge import errors, log, process
+from edge.store import Store
 
 TIMEOUT = 900.0
 
@@ -29,24 +30,31 @@ def installed() -> str:
         return ""
 
 
-def overlay(root: Path, release: str) -> Path | None:
-    """The folder to lay over the installed packages so that ``release`` is imported.
+def overlay(store: Store, release: str) -> Path | None:
+    """The folder, in the store, to lay over the installed packages so that ``release`` is imported.
 
-    None when it is installed. ``root`` is the store's folder. Raises
+    None when it is installed. Raises
     :class:`errors.FetchFailed` when pip cannot bring it.
     """
     if release == installed():
         return None
     tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
-    folder = root / "ort" / f"{release}-{tag}"
+    folder = store.root / "ort" / f"{release}-{tag}"
     if not folder.is_dir():
-        with log.step(f"fetch onnxruntime {release} (converter of that release)"):
-            _install(folder, release)
+        with (
+            log.step(f"fetch onnxruntime {release} (converter of that release)") as running,
+            store.locked(f"ort-{folder.name}"),
+        ):
+            running.quiet = folder.is_dir()
+            if not running.quiet:
+                _install(folder, release)
     return folder
 
 
 def _install(folder: Path, release: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for stale in folder.parent.glob(f".{folder.name}.*"):
+        shutil.rmtree(stale, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile"]
     words += ["--disable-pip-version-check", "--only-binary=:all:", "--target", str(work)]
@@ -56,16 +64,11 @@ def _install(folder: Path, release: str) -> None:
             timeout=TIMEOUT,
             env={**os.environ, "PIP_NO_INPUT": "1"},
         )
-        if not folder.exists():
-            work.rename(folder)
+        work.rename(folder)
     except errors.RunFailed as error:
         raise errors.FetchFailed(
             f"pip cannot bring onnxruntime {release}: {error.message.splitlines()[-1]}",
             remedy=f"check the network, or install onnxruntime=={release}",
         ) from error
-    except OSError:
-        # Another build was first: its folder is as good as ours.
-        if not folder.is_dir():
-            raise
     finally:
         shutil.rmtree(work, ignore_errors=True)

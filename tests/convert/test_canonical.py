@@ -49,6 +49,13 @@ def test_dimensions_are_bound_where_the_target_wants_it(
     assert facts["inputs"][0]["shape"] == shape
 
 
+def test_an_input_that_nothing_reads_stays(tmp_path: Path) -> None:
+    """Token types and the like: callers and golden samples give them all the same."""
+    inputs = [BoundInput(name, "float32", (4,)).to_json() for name in ("x", "z")]
+    facts = make(models.unused(), tmp_path, inputs, bind=True)
+    assert [port["name"] for port in facts["inputs"]] == ["x", "z"]
+
+
 def test_a_simplifier_that_changes_results_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

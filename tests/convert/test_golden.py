@@ -102,6 +102,20 @@ def test_wrong_samples_are_said(
         golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=path)
 
 
+def test_another_byte_order_is_read_right(mlp: Path, tmp_path: Path) -> None:
+    arrays = tmp_path / "s.npz"
+    wanted = np.arange(8, dtype=np.float32).reshape(2, 4)
+    np.savez(arrays, x=wanted.astype(">f4"))
+    golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=arrays)
+    np.testing.assert_array_equal(samples.cases(tmp_path / "s", "input")[0]["x"], wanted)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
+def test_scalars_are_drawn(dtype: str) -> None:
+    drawn = draw(np.random.default_rng(0), spec(dtype, shape=[]))
+    assert (drawn.shape, drawn.dtype) == ((), np.dtype(dtype))
+
+
 def test_a_pickle_in_the_samples_is_not_opened(mlp: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.npz"
     np.savez(path, x=np.array([{"evil": 1}], dtype=object))

@@ -50,6 +50,14 @@ def test_the_ort_format_runs_and_agrees(mlp: Path, tmp_path: Path, style: str) -
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("level", ["basic", "extended", "all"])
+def test_every_level_makes_a_file(mlp: Path, tmp_path: Path, level: str) -> None:
+    options = {"style": "Fixed", "target_platform": "arm", "level": level}
+    ort_format.function(tmp_path, model=mlp, **options)
+    assert (tmp_path / "model.ort").read_bytes()[4:8] == b"ORTM"
+
+
+@pytest.mark.process
 def test_the_ort_format_has_the_same_bytes_twice(mlp: Path, tmp_path: Path) -> None:
     digests = set()
     for name in ("a", "b"):
@@ -98,6 +106,20 @@ def test_a_model_that_computes_something_else_is_measured(mlp: Path, tmp_path: P
     expected = samples.cases(tmp_path / "golden", "output")[0]["y"]
     actual = samples.cases(tmp_path / "ran", "output")[0]["y"]
     assert held["outputs"][0]["max_abs"] == pytest.approx(float(np.abs(expected - actual).max()))
+
+
+def test_a_renamed_output_is_no_parity(mlp: Path, tmp_path: Path) -> None:
+    golden.function(tmp_path / "golden", model=mlp, inputs=X, count=1, seed=0)
+    expected = samples.cases(tmp_path / "golden", "output")[0]["y"]
+    samples.write(tmp_path / "ran", [({}, {"renamed": expected})])
+    held = measure_parity.function(
+        tmp_path,
+        actual=tmp_path / "ran" / samples.INDEX,
+        golden=tmp_path / "golden" / samples.INDEX,
+        tolerance=EXACT,
+    )
+    assert held is not None
+    assert held["reasons"] == ["sample 0, output 'y': is called 'renamed'"]
 
 
 def test_a_missing_output_is_no_parity(mlp: Path, tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ def test_another_content_is_refused_and_not_kept(empty: Store, tmp_path: Path) -
     assert empty.blob(SHA256) is None
 
 
+def test_one_hash_said_twice_does_not_wait_for_itself(empty: Store, tmp_path: Path) -> None:
+    (tmp_path / "f").write_bytes(CONTENT)
+    pin = Pin(package=f"file:{tmp_path / 'f'}", package_sha256=SHA256, sha256=SHA256)
+    assert fetch.fetch(empty, pin).size == len(CONTENT)
+
+
 def test_a_wrong_archive_is_not_even_opened(empty: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     archive.write_bytes(zip_with({"a": CONTENT}))
