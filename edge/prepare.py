@@ -63,22 +63,22 @@ def with_external_data(steps: Steps, path: Path, name: str) -> File:
     """The source with its external data as companions, so that all of it goes into every key."""
     plain = as_file(path)
     listed = steps.run(external_files, {"model": plain}, title=f"{name}: read")
-    companions = []
-    for location in listed.facts["files"] or ():
-        other = path.parent / location
+    others = {location: path.parent / location for location in listed.facts["files"] or ()}
+    for location, other in others.items():
         if not other.resolve().is_relative_to(path.parent.resolve()) or not other.is_file():
             raise errors.ModelRefused(
-                f"model {name}: the external data file {location} is not beside {path.name}",
+                f"model {name}: the external data file {location} is not beside {path.name}, "
+                "or is a link to elsewhere",
                 remedy="copy the external data files together with the model",
             )
-        companions.append((location, hash_file(other)[0]))
-    total = plain.size + sum((path.parent / location).stat().st_size for location, _ in companions)
+    total = plain.size + sum(other.stat().st_size for other in others.values())
     if total > model.FORMAT_LIMIT_BYTES:
         raise errors.ModelRefused(
             f"model {name} holds {total} bytes with its external data; 2 GB is what ONNX and ORT "
             "format files can hold, and what this release builds",
             remedy="use a smaller model or precision",
         )
+    companions = [(location, hash_file(other)[0]) for location, other in others.items()]
     return File(path, plain.sha256, plain.size, tuple(companions))
 
 

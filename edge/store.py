@@ -62,10 +62,8 @@ class Result:
     facts: Mapping[str, Any]
 
     def file(self, name: str) -> File:
-        """One file of the result, with its external data as companions."""
-        found = self.files[name]
-        data = [(other, f.sha256) for other, f in self.files.items() if other == f"{name}.data"]
-        return File(found.path, found.sha256, found.size, tuple(sorted(data)))
+        """One file of the result, which needs no other; else see :meth:`tree`."""
+        return self.files[name]
 
     def tree(self, name: str) -> File:
         """One file of the result with all others as companions: for steps that read its folder.

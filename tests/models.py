@@ -83,6 +83,13 @@ def with_external_location(model: onnx.ModelProto, path: Path, location: str) ->
     path.write_bytes(model.SerializeToString())
 
 
+def with_large_external_data(path: Path) -> None:
+    """A model whose external data file holds 2 GB, all of it a hole."""
+    with_external_location(mlp(), path, "large.bin")
+    with (path.parent / "large.bin").open("wb") as stream:
+        stream.truncate(2**31)
+
+
 def conv_bn() -> onnx.ModelProto:
     """x[1, 3, 8, 8] -> Conv -> BatchNormalization -> y: fusing the two rounds differently."""
     generator = np.random.default_rng(3)

@@ -202,6 +202,10 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         lambda p: models.with_external_location(models.mlp(), p / "mlp.onnx", "gone.bin"),
         "gone.bin is not beside mlp.onnx",
     ),
+    "2 GB": (
+        lambda p: models.with_large_external_data(p / "mlp.onnx"),
+        "2 GB is what ONNX and ORT format files can hold",
+    ),
     "opset": (
         lambda p: (p / "mlp.onnx").write_bytes(models.stamped(opset=99).SerializeToString()),
         "opset 99",
