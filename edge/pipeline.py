@@ -158,7 +158,9 @@ def _prepare_all(context: Context) -> tuple[list[Prepared], dict[str, errors.Edg
         try:
             return prepare(context.steps(), spec, context.request.base)
         except errors.EdgeError as error:
-            failures[spec.name] = error
+            named = spec.name in error.message or len(context.request.models) == 1
+            message = error.message if named else f"model {spec.name}: {error.message}"
+            failures[spec.name] = type(error)(message, remedy=error.remedy)
         except OSError as error:
             failures[spec.name] = _io(f"model {spec.name}", error)
         return None

@@ -171,6 +171,19 @@ def test_the_closure_is_the_union_over_all_models(project: Path, store: Store) -
     assert "Add" in text
 
 
+def test_every_bad_model_is_named(project: Path, store: Store) -> None:
+    (project / "text.onnx").write_text("hello")
+    models.save(models.stamped(opset=27), project / "new.onnx")
+    (project / "edge.toml").write_text(
+        '[models.first]\nsource = "text.onnx"\n[models.second]\nsource = "gone.onnx"\n'
+        '[models.good]\nsource = "mlp.onnx"\ndims = {batch = 2}\n'
+    )
+    done = edge(project, store, "build", "-t", "android")
+    assert done.code == 2
+    said = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert [line.split(":")[1].strip() for line in said] == ["model first", "model second"]
+
+
 def test_one_of_several_models_keeps_the_closure_of_all(project: Path, store: Store) -> None:
     models.save(models.switched(), project / "switched.onnx")
     (project / "edge.toml").write_text(
