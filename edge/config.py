@@ -118,8 +118,10 @@ class App(Strict):
     application_id: Annotated[str, Field(pattern=r"^[A-Za-z]\w*(\.[A-Za-z]\w*)+$")] = (
         "dev.edgewright.bench"
     )
-    abis: tuple[Literal["arm64-v8a", "armeabi-v7a", "x86", "x86_64"], ...] = ("arm64-v8a",)
-    min_sdk: int = 24
+    abis: Annotated[
+        tuple[Literal["arm64-v8a", "armeabi-v7a", "x86", "x86_64"], ...], Field(min_length=1)
+    ] = ("arm64-v8a",)
+    min_sdk: Annotated[int, Field(ge=21, le=99)] = 24
     ios_deployment_target: str = "15.1"
 
 

@@ -39,7 +39,14 @@ def build(job: Job) -> Bundle:
     read = [job.step(android_libraries, aar=file.source, abis=abis) for file in runtime]
     return Bundle(
         files=(*runtime, *job.tree("app", project, "app"), *job.tree("plan", plan, "plan")),
-        runtime={"libraries": [entry for each in read for entry in each.facts["libraries"] or ()]},
+        runtime={
+            "libraries": [entry for each in read for entry in each.facts["libraries"] or ()],
+            "requires": {
+                **job.target.requires,
+                "abis": " ".join(abis),
+                "api": str(app.min_sdk),
+            },
+        },
         # What a phone of the target's first ABI gets of it.
         runtime_size=read[0].facts["first_abi"] if read else None,
     )

@@ -48,6 +48,11 @@ def test_a_bundle_is_complete_and_proven(project: Path, store: Store) -> None:
     made = manifest(project, "android")
     assert made["state"] == "built"
     assert {"artifact", "closure", "samples", "app", "plan"} <= {f["role"] for f in made["files"]}
+    assert made["runtime"]["requires"] == {
+        "os": "android",
+        "api": "24",
+        "abis": "arm64-v8a armeabi-v7a x86_64",
+    }
     assert [stage["stage"] for stage in made["parity"]] == ["canonical", "model.ort"]
     assert [stage["runtime"] for stage in made["parity"]] == ["1.29.0", "1.29.0"]
     (row,) = done.json["bundles"]
