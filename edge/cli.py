@@ -34,8 +34,10 @@ from edge.options import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from types import FrameType
 
+    from edge.config import Target
     from edge.pipeline import Context, Outcome
     from edge.project import Project
 
@@ -241,15 +243,21 @@ def explain(
         say_json([report.to_json() for report in reports])
 
 
-@app.command()
-def targets(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
-    """List the targets that can be built."""
+def _targets(config: Path, names: list[str]) -> list[Target]:
+    """The targets of these names, or all, as the project sees them; it needs no model."""
     from edge.config import ProjectFile, read_project
     from edge.registry import Registry
 
     registry = Registry(config.resolve().parent)
     project = read_project(config) if config.is_file() else ProjectFile()
-    found = [registry.target(n, project, str(config)) for n in registry.target_names()]
+    chosen = names or registry.target_names()
+    return [registry.target(name, project, str(config)) for name in chosen]
+
+
+@app.command()
+def targets(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
+    """List the targets that can be built."""
+    found = _targets(config, [])
     if as_json:
         say_json([each.model_dump(mode="json") for each in found])
         return
@@ -266,14 +274,10 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Say what this host can build, and for the rest what is missing and how to get it."""
-    from edge.config import ProjectFile, read_project
-    from edge.registry import Registry, preflight
+    from edge.registry import preflight
     from edge.store import Store, default_root
 
-    registry = Registry(config.resolve().parent)
-    project = read_project(config) if config.is_file() else ProjectFile()
-    names = [n for n in target if n != "all"] or list(registry.target_names())
-    found = [registry.target(n, project, str(config)) for n in names]
+    found = _targets(config, [name for name in target if name != "all"])
     lacks = preflight(Store(default_root()), found, embed=False)
     rows = []
     for each in found:

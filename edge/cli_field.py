@@ -123,7 +123,7 @@ def measure(
     results: ResultsOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Deploy what is missing, check the golden samples on the device, measure, keep the record."""
+    """Bring what is missing, check the golden samples on the device, measure, keep the record."""
     from edge import field, report
     from edge.devices import open_device
     from edge.project import Said, load

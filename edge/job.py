@@ -207,11 +207,19 @@ class Job:
             "tolerance": self.target.tolerance.model_dump(),
         }
 
-    def app_variables(self, app: config.App) -> dict[str, Any]:
+    def app(self) -> config.App:
+        """What the target says of its app; :class:`errors.ConfigError` when it says nothing."""
+        if self.target.app is None:
+            raise errors.ConfigError(
+                f"target {self.target.name}: the recipe {self.target.recipe} needs [app]"
+            )
+        return self.target.app
+
+    def app_variables(self) -> dict[str, Any]:
         """What the templates of mobile apps are filled with, beside the platform's own."""
         return {
             **self.variables(),
-            "application_id": app.application_id,
+            "application_id": self.app().application_id,
             "embedded": self.embed_runtime,
             "reduced": False,
         }

@@ -5,7 +5,6 @@ from edge.convert.ort_format import ort_format
 from edge.convert.plan_reduced import plan_reduced
 from edge.convert.prebuilt_runtime import android_libraries
 from edge.convert.render_app import render_app
-from edge.errors import ConfigError
 from edge.job import Job
 from edge.store import File
 
@@ -18,12 +17,10 @@ def artifact(job: Job) -> File:
 
 def build(job: Job) -> Bundle:
     """The app, on request the runtime that it links, and the plan for a reduced one."""
-    app = job.target.app
-    if app is None:
-        raise ConfigError(f"target {job.target.name}: the recipe android needs [app]")
+    app = job.app()
     abis = list(app.abis)
     variables = {
-        **job.app_variables(app),
+        **job.app_variables(),
         "min_sdk": app.min_sdk,
         "abis": abis,
     }

@@ -20,8 +20,6 @@ def artifact(job: Job) -> File:
 
 def build(job: Job) -> Bundle:
     """The artifact with the runtime, a page that checks and measures, and a runner for Node."""
-    if job.target.app is None:
-        raise ConfigError(f"target {job.target.name}: the recipe browser needs [app]")
     provider = web_runtime.provider(job.target.provider)
     runtime = job.runtime_files()
     paths = [web_runtime.bundle_path(member) for member in provider.members]

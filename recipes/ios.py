@@ -5,7 +5,6 @@ from edge.convert.ort_format import ort_format
 from edge.convert.plan_reduced import plan_reduced
 from edge.convert.prebuilt_runtime import XCFRAMEWORK, pack_xcframework
 from edge.convert.render_app import render_app
-from edge.errors import ConfigError
 from edge.job import Job
 from edge.store import File
 
@@ -20,11 +19,9 @@ def artifact(job: Job) -> File:
 
 def build(job: Job) -> Bundle:
     """Package and app, on request the runtime that they link, and the plan for a reduced one."""
-    app = job.target.app
-    if app is None:
-        raise ConfigError(f"target {job.target.name}: the recipe ios needs [app]")
+    app = job.app()
     variables = {
-        **job.app_variables(app),
+        **job.app_variables(),
         "ios_deployment_target": app.ios_deployment_target,
         "pod_checksum": job.target.runtime.archive_sha256,
     }

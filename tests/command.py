@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess  # noqa: TID251 - processes that a test stops
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,17 @@ class Outcome:
         """The steps that ran, by name: ``linux-x64/m: optimize``."""
         lines = [line.split("✓ ")[1] for line in self.err.splitlines() if "✓ " in line]
         return [line.rsplit(" s", 1)[0].rsplit(" ", 1)[0] for line in lines]
+
+
+def start(project: Path, store: Store, *words: str) -> subprocess.Popen[bytes]:
+    """``edge WORDS`` as a process that the test stops, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "edge", *words],
+        cwd=project,
+        env={**os.environ, "EDGE_STORE": str(store.root), "CI": "1"},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def edge(

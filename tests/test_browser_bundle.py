@@ -106,7 +106,7 @@ def bundle(pristine: Path, onnxruntime_web: Path, tmp_path: Path) -> Path:
     """A bundle of its own for each test; the runtime is linked, it is 14 MB."""
     folder = tmp_path / "bundle"
     shutil.copytree(pristine, folder)
-    for member in web_runtime.files_for("wasm"):
+    for member in web_runtime.provider("wasm").members:
         place = folder / web_runtime.bundle_path(member)
         place.parent.mkdir(exist_ok=True)
         place.symlink_to(onnxruntime_web / "dist" / Path(member).name)

@@ -17,7 +17,7 @@ import pytest
 from edge import bundle, process
 from edge.store import Store
 from tests import models
-from tests.command import edge
+from tests.command import edge, start
 
 pytestmark = pytest.mark.process
 
@@ -277,16 +277,9 @@ def test_one_bad_target_does_not_stop_the_others(project: Path, store: Store) ->
 
 
 def test_two_builds_at_once_share_the_store(project: Path, store: Store) -> None:
-    import subprocess  # noqa: TID251 - two at the same time
-
-    environment = {**os.environ, "EDGE_STORE": str(store.root), "CI": "1"}
     started = [
-        subprocess.Popen(
-            [sys.executable, "-m", "edge", "build", "-t", "android", "-o", name],
-            cwd=project, env=environment, stderr=subprocess.PIPE,
-        )
-        for name in ("one", "two")
-    ]  # fmt: skip
+        start(project, store, "build", "-t", "android", "-o", name) for name in ("one", "two")
+    ]
     for child in started:
         child.communicate(timeout=200)
     assert [child.returncode for child in started] == [0, 0]
@@ -298,13 +291,7 @@ def test_two_builds_at_once_share_the_store(project: Path, store: Store) -> None
 def test_a_build_killed_at_any_moment_leaves_a_store_that_works(
     project: Path, store: Store, after: float
 ) -> None:
-    import subprocess  # noqa: TID251 - the process must be killed
-
-    environment = {**os.environ, "EDGE_STORE": str(store.root), "CI": "1"}
-    words = [sys.executable, "-m", "edge", "build", "-t", "android"]
-    with subprocess.Popen(
-        words, cwd=project, env=environment, stderr=subprocess.PIPE, start_new_session=True
-    ) as child:
+    with start(project, store, "build", "-t", "android") as child:
         time.sleep(after)
         os.killpg(child.pid, signal.SIGKILL)
         assert child.stderr is not None
@@ -316,13 +303,7 @@ def test_a_build_killed_at_any_moment_leaves_a_store_that_works(
 
 
 def test_ctrl_c_is_exit_130_and_ends_the_children(project: Path, store: Store) -> None:
-    import subprocess  # noqa: TID251 - the process must be interrupted
-
-    environment = {**os.environ, "EDGE_STORE": str(store.root), "CI": "1"}
-    words = [sys.executable, "-m", "edge", "build", "-t", "android"]
-    with subprocess.Popen(
-        words, cwd=project, env=environment, stderr=subprocess.PIPE, start_new_session=True
-    ) as child:
+    with start(project, store, "build", "-t", "android") as child:
         time.sleep(1.2)
         child.send_signal(signal.SIGINT)
         _, err = child.communicate(timeout=20)
@@ -435,13 +416,7 @@ def test_pack_writes_one_archive_with_a_top_folder(project: Path, store: Store) 
 
 
 def test_sigterm_ends_like_ctrl_c(project: Path, store: Store) -> None:
-    import subprocess  # noqa: TID251 - the process must be ended
-
-    environment = {**os.environ, "EDGE_STORE": str(store.root), "CI": "1"}
-    words = [sys.executable, "-m", "edge", "build", "-t", "android"]
-    with subprocess.Popen(
-        words, cwd=project, env=environment, stderr=subprocess.PIPE, start_new_session=True
-    ) as child:
+    with start(project, store, "build", "-t", "android") as child:
         time.sleep(1.2)
         child.terminate()
         _, err = child.communicate(timeout=20)

@@ -8,7 +8,6 @@ already, with the very same content, is not downloaded again.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.metadata
 import os
 import re
@@ -237,13 +236,11 @@ def _deb_data(package: Path, folder: Path) -> Path:
     raise KeyError("data.tar")
 
 
-def _bounded_copy(source: IO[bytes], target: Path, limit: int) -> str:
-    digest, total = hashlib.sha256(), 0
+def _bounded_copy(source: IO[bytes], target: Path, limit: int) -> None:
+    total = 0
     with target.open("wb") as sink:
         while chunk := source.read(CHUNK):
             total += len(chunk)
             if total > limit:
                 raise errors.FetchFailed(f"more than {limit} bytes came; stopped")
-            digest.update(chunk)
             sink.write(chunk)
-    return digest.hexdigest()

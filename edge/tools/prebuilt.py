@@ -7,7 +7,6 @@ checked before anything is read, and only headers and property lists are ever de
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import plistlib
 import re
 import shutil
@@ -24,6 +23,7 @@ from typing import IO, Any
 from xml.parsers.expat import ExpatError
 
 from edge import errors
+from edge.store import hash_file
 
 MAX_ENTRIES = 10_000
 MAX_ENTRY_BYTES = 1 << 30
@@ -113,7 +113,7 @@ def read_aar(path: Path) -> Aar:
         ]
     if not found:
         raise errors.UsageError(f"{path} is no AAR with native libraries: nothing in jni/ABI/*.so")
-    sha256, size = _hash(path)
+    sha256, size = hash_file(path)
     return Aar(sha256, size, tuple(sorted(found, key=lambda library: (library.abi, library.name))))
 
 
@@ -198,7 +198,7 @@ def xcframework_zip(source: Path, out: Path, *, slices: Collection[str] = ()) ->
             for name, path in sorted(_inside(folder).items()):
                 if name == "Info.plist" or name.partition("/")[0] in wanted:
                     _add(archive, f"{folder.name}/{name}", path, wanted)
-    return _hash(out)[0]
+    return hash_file(out)[0]
 
 
 def _list(path: Path) -> tuple[dict[str, int], dict[str, bytes]]:
@@ -392,8 +392,3 @@ def _zip_entries(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
     if len(archive.NameToInfo) != budget.entries:
         raise errors.UsageError(f"{path} holds a name twice")
     return archive.infolist()
-
-
-def _hash(path: Path) -> tuple[str, int]:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest(), stream.tell()

@@ -97,11 +97,6 @@ def provider(name: str) -> WebProvider:
     return found
 
 
-def files_for(name: str) -> tuple[str, ...]:
-    """Members of the npm package that a page with provider ``name`` loads, the module first."""
-    return provider(name).members
-
-
 def bundle_path(member: str) -> str:
     """Where a member of the package lies in a bundle: ``runtime/ort.wasm.bundle.min.mjs``."""
     return f"{RUNTIME_FOLDER}/{PurePosixPath(member).name}"

@@ -26,7 +26,7 @@ VARIABLES = {
     "model_name": "mlp",
     "model_version": "1",
     "artifact": "model.onnx",
-    "runtime": [web_runtime.bundle_path(member) for member in web_runtime.files_for("wasm")],
+    "runtime": [web_runtime.bundle_path(member) for member in web_runtime.provider("wasm").members],
     "runtime_version": "1.30.0",
     "provider": "CPUExecutionProvider",
     "tolerance": {
@@ -41,19 +41,21 @@ Array = np.ndarray[Any, Any]
 
 
 def test_a_wasm_page_needs_two_files_the_module_first() -> None:
-    assert web_runtime.files_for("wasm") == (
+    assert web_runtime.provider("wasm").members == (
         "package/dist/ort.wasm.bundle.min.mjs",
         "package/dist/ort-wasm-simd-threaded.wasm",
     )
 
 
 def test_onnx_runtimes_own_name_of_the_wasm_provider_is_known() -> None:
-    assert web_runtime.files_for("CPUExecutionProvider") == web_runtime.files_for("wasm")
+    assert (
+        web_runtime.provider("CPUExecutionProvider").members == web_runtime.provider("wasm").members
+    )
 
 
 def test_an_unknown_provider_is_named_with_the_known_ones() -> None:
     with pytest.raises(errors.ConfigError, match="'webgl'") as caught:
-        web_runtime.files_for("webgl")
+        web_runtime.provider("webgl")
     assert "wasm, webgpu-jspi, webgpu-asyncify" in caught.value.remedy
 
 
