@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import struct
 import tempfile
 from pathlib import Path
 
 from edge import errors, process
 from edge.step import Facts, step
-from edge.tools import zig
+from edge.tools import elf, zig
 
 # What targets call it: what zig calls it, with the oldest C library the binary runs on, and the
 # ELF machine. 2.17 is what manylinux2014 stands on, 2.27 the first glibc for 64-bit RISC-V.
@@ -20,7 +19,6 @@ TRIPLES = {
     "arm-linux-gnueabihf.2.17": ("arm-linux-gnueabihf.2.17", "arm"),
     "riscv64-linux-gnu.2.27": ("riscv64-linux-gnu.2.27", "riscv64"),
 }
-MACHINES = {40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"}  # e_machine in elf.h
 MIN_BYTES, MAX_BYTES = 4_000, 64_000
 TIMEOUT = 600.0  # the first build for a triple also makes its C library's stubs
 # The user's own include folders have no say in what is made.
@@ -78,25 +76,16 @@ def _compile(place: Path, target: str) -> None:
 
 
 def _check(binary: Path, machine: str) -> int:
-    size, made = binary.stat().st_size, elf_machine(binary)
+    size = binary.stat().st_size
+    with binary.open("rb") as file:
+        head = file.read(elf.HEADER_BYTES)
+    try:
+        made = elf.machine(head, binary.name)
+    except errors.UsageError as error:  # what the compiler made is no mistake of the user
+        raise errors.StepFailed(error.message) from error
     if made != machine or not MIN_BYTES <= size <= MAX_BYTES:
         raise errors.StepFailed(
             f"the compiled runner is {size} bytes for {made}, "
             f"not {MIN_BYTES} to {MAX_BYTES} bytes for {machine}"
         )
     return size
-
-
-def elf_machine(path: Path) -> str:
-    """The CPU that an ELF file is for, or :class:`errors.StepFailed` when it is none we know.
-
-    Reads ``e_ident`` (16 bytes), ``e_type`` and ``e_machine`` (2 bytes each, little endian).
-    """
-    with path.open("rb") as file:
-        head = file.read(20)
-    if len(head) < 20 or head[:4] != b"\x7fELF" or head[5] != 1:
-        raise errors.StepFailed(f"{path.name} is no little-endian ELF file")
-    (number,) = struct.unpack_from("<H", head, 18)
-    if number not in MACHINES:
-        raise errors.StepFailed(f"{path.name} is for the unknown ELF machine {number}")
-    return MACHINES[number]

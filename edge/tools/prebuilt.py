@@ -11,7 +11,6 @@ import plistlib
 import re
 import shutil
 import stat
-import struct
 import tarfile
 import tempfile
 import zipfile
@@ -24,6 +23,7 @@ from xml.parsers.expat import ExpatError
 
 from edge import errors
 from edge.store import hash_file
+from edge.tools.elf import alignment
 
 MAX_ENTRIES = 10_000
 MAX_ENTRY_BYTES = 1 << 30
@@ -34,7 +34,6 @@ MAX_DEFLATE_RATIO = 1032  # deflate cannot do better
 CHUNK = 1 << 20
 PAGE = 16 * 1024
 _LIBRARY = re.compile(r"jni/([A-Za-z0-9_-]+)/([A-Za-z0-9_.+-]+\.so)")
-_PT_LOAD = 1
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError)
 
 
@@ -119,37 +118,10 @@ def read_aar(path: Path) -> Aar:
 
 def _library(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, abi: str, so: str) -> NativeLibrary:
     with _reading(entry.filename), archive.open(entry) as stream:
-        alignment = elf_alignment(stream.read(MAX_HEADER_BYTES), entry.filename)
+        aligned = alignment(stream.read(MAX_HEADER_BYTES), entry.filename)
     stored = entry.compress_type == zipfile.ZIP_STORED
     compressed = _deflated(archive, entry) if stored else entry.compress_size
-    return NativeLibrary(abi, so, entry.file_size, compressed, alignment)
-
-
-def elf_alignment(head: bytes, where: str) -> int:
-    """The smallest alignment in bytes of an ELF file's LOAD segments, from its first bytes.
-
-    A segment counts with the largest power of two that divides both its declared alignment and
-    the distance between its address and its place in the file: that is what a loader can map.
-    """
-    bad = errors.UsageError(f"{where} is no ELF library that can be read")
-    if head[:4] != b"\x7fELF" or head[4:6] not in (b"\x01\x01", b"\x02\x01"):
-        raise bad
-    wide = head[4] == 2
-    try:
-        offset = struct.unpack_from("<Q" if wide else "<I", head, 32 if wide else 28)[0]
-        width, count = struct.unpack_from("<HH", head, 54 if wide else 42)
-        headers = [
-            struct.unpack_from("<IIQQQQQQ" if wide else "<IIIIIIII", head, offset + width * i)
-            for i in range(count)
-        ]
-    except (struct.error, OverflowError) as error:
-        raise bad from error
-    # ELF64: type flags offset vaddr paddr filesz memsz align; ELF32: type offset vaddr ... align
-    place, address = (2, 3) if wide else (1, 2)
-    loads = [h[7] | abs(h[address] - h[place]) for h in headers if h[0] == _PT_LOAD]
-    if not loads:
-        raise bad
-    return min(int(bits & -bits) for bits in loads)
+    return NativeLibrary(abi, so, entry.file_size, compressed, aligned)
 
 
 def _deflated(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> int:

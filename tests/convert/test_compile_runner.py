@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
-import struct
 import sys
 from pathlib import Path
 
@@ -10,7 +9,8 @@ import pytest
 
 from edge import errors
 from edge.convert import compile_runner
-from edge.tools import zig
+from edge.tools import elf, zig
+from tests.elf_files import elf64
 
 SOURCE = Path(__file__).parents[2] / "templates" / "runner" / "edge_runner.c"
 
@@ -31,7 +31,8 @@ def test_every_triple_gives_a_small_binary_for_its_machine(
     size = compile_to(tmp_path / "out", ort_header, triple)
     binary = tmp_path / "out" / "edge_runner"
     assert size == binary.stat().st_size < 20_000
-    assert compile_runner.elf_machine(binary) == compile_runner.TRIPLES[triple][1]
+    machine = elf.machine(binary.read_bytes()[: elf.HEADER_BYTES], triple)
+    assert machine == compile_runner.TRIPLES[triple][1]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["edge_runner"]
 
 
@@ -77,47 +78,36 @@ def test_an_unknown_triple_is_refused_with_the_known_ones(tmp_path: Path) -> Non
     assert "riscv64-linux-gnu.2.27" in caught.value.remedy
 
 
-def elf(machine: int, *, data: int = 1) -> bytes:
-    return b"\x7fELF" + bytes((2, data, 1)) + bytes(9) + struct.pack("<HH", 2, machine)
-
-
-@pytest.mark.parametrize(
-    ("number", "name"), [(62, "x86_64"), (183, "aarch64"), (40, "arm"), (243, "riscv64")]
-)
-def test_elf_machine_reads_the_header(tmp_path: Path, number: int, name: str) -> None:
-    (tmp_path / "binary").write_bytes(elf(number) + bytes(44))
-    assert compile_runner.elf_machine(tmp_path / "binary") == name
+def test_a_binary_for_another_machine_fails_the_step(tmp_path: Path) -> None:
+    binary = tmp_path / "edge_runner"
+    binary.write_bytes(elf64([], 62) + bytes(10_000))
+    assert compile_runner._check(binary, "x86_64") == 10_064
+    with pytest.raises(errors.StepFailed, match="for x86_64, not 4000 to 64000 bytes for arm"):
+        compile_runner._check(binary, "arm")
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no little-endian ELF"),
-        (b"MZ" + bytes(62), "no little-endian ELF"),
-        (elf(62)[:19], "no little-endian ELF"),
-        (elf(62, data=2), "no little-endian ELF"),
-        (elf(21), "unknown ELF machine 21"),
+        (b"", "edge_runner is no ELF file"),
+        (b"MZ" + bytes(10_000), "edge_runner is no ELF file"),
+        (elf64([], 21) + bytes(10_000), "unknown machine EM_PPC64"),
     ],
 )
-def test_elf_machine_refuses_the_rest(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "binary").write_bytes(content)
-    with pytest.raises(errors.StepFailed, match=message):
-        compile_runner.elf_machine(tmp_path / "binary")
-
-
-def test_a_binary_for_another_machine_fails_the_step(tmp_path: Path) -> None:
+def test_a_binary_of_no_known_machine_fails_the_step(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     binary = tmp_path / "edge_runner"
-    binary.write_bytes(elf(62) + bytes(10_000))
-    assert compile_runner._check(binary, "x86_64") == 10_020
-    with pytest.raises(errors.StepFailed, match="for x86_64, not 4000 to 64000 bytes for arm"):
-        compile_runner._check(binary, "arm")
+    binary.write_bytes(content)
+    with pytest.raises(errors.StepFailed, match=message):
+        compile_runner._check(binary, "x86_64")
 
 
 def test_a_binary_of_an_odd_size_fails_the_step(tmp_path: Path) -> None:
     binary = tmp_path / "edge_runner"
     for extra in (100, 64_000):
-        binary.write_bytes(elf(62) + bytes(extra))
-        with pytest.raises(errors.StepFailed, match=f"is {extra + 20} bytes"):
+        binary.write_bytes(elf64([], 62) + bytes(extra))
+        with pytest.raises(errors.StepFailed, match=f"is {extra + 64} bytes"):
             compile_runner._check(binary, "x86_64")
 
 

@@ -21,31 +21,10 @@ from edge.registry import Registry
 from edge.store import Store
 from edge.tools import prebuilt
 from edge.tools.fetch import fetch
-from edge.tools.prebuilt import Aar, NativeLibrary, elf_alignment, read_aar, read_xcframework
+from edge.tools.prebuilt import Aar, NativeLibrary, read_aar, read_xcframework
+from tests.elf_files import elf64
 
 PAGE = 16384
-Segments = list[tuple[int, int, int, int]]
-
-
-def elf64(segments: Segments) -> bytes:
-    """(type, offset, address, alignment) of each segment."""
-    head = b"\x7fELF\x02\x01\x01" + bytes(9)
-    head += struct.pack("<HHIQQQIHHHHHH", 3, 183, 1, 0, 64, 0, 0, 64, 56, len(segments), 0, 0, 0)
-    return head + b"".join(
-        struct.pack("<IIQQQQQQ", kind, 5, place, at, at, 1, 1, align)
-        for kind, place, at, align in segments
-    )
-
-
-def elf32(segments: Segments) -> bytes:
-    head = b"\x7fELF\x01\x01\x01" + bytes(9)
-    head += struct.pack("<HHIIIIIHHHHHH", 3, 40, 1, 0, 52, 0, 0, 52, 32, len(segments), 0, 0, 0)
-    return head + b"".join(
-        struct.pack("<IIIIIIII", kind, place, at, at, 1, 1, 5, align)
-        for kind, place, at, align in segments
-    )
-
-
 ALIGNED = elf64([(6, 64, 64, 8), (1, 0, 0, PAGE), (1, 0x1000, 0x5000, PAGE)])
 OLD = elf64([(1, 0, 0, 4096), (1, 0x1000, 0x2000, PAGE)])
 
@@ -64,40 +43,6 @@ def write_tgz(path: Path, files: dict[str, bytes]) -> Path:
             member.size = len(content)
             archive.addfile(member, io.BytesIO(content))
     return path
-
-
-# ------------------------------------------------------------------------------------ ELF
-def test_every_load_segment_on_16k_pages() -> None:
-    assert elf_alignment(ALIGNED, "x.so") == PAGE
-
-
-def test_one_segment_on_4k_pages_decides() -> None:
-    assert elf_alignment(OLD, "x.so") == 4096
-
-
-def test_address_that_does_not_match_its_place_decides() -> None:
-    declared_only = elf64(
-        [(1, 0x1000, 0x2000, PAGE)]
-    )  # 4 KB apart: cannot be mapped in 16 KB steps
-    assert elf_alignment(declared_only, "x.so") == 4096
-
-
-def test_32_bit_library() -> None:
-    assert elf_alignment(elf32([(1, 0, 0, 65536)]), "x.so") == 65536
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"MZ" + bytes(100), ALIGNED[:70], elf64([]), b"\x7fELF\x02\x02" + ALIGNED[6:]]
-)
-def test_no_elf(data: bytes) -> None:
-    with pytest.raises(errors.UsageError, match=r"x\.so is no ELF"):
-        elf_alignment(data, "x.so")
-
-
-@given(st.binary(max_size=300))
-def test_any_bytes_give_a_number_or_a_clear_error(tail: bytes) -> None:
-    with contextlib.suppress(errors.UsageError):
-        assert elf_alignment(b"\x7fELF\x02\x01" + tail, "x.so") >= 0
 
 
 # ------------------------------------------------------------------------------------ AAR
