@@ -51,11 +51,14 @@ class Round:
         return float(one / two)
 
 
-def c_loop(bundle: Path) -> tuple[tuple[int, ...], list[str]]:
-    """Timed runs (ns) of a fresh C runner; runtime's version and SHA-256 of sample 0's outputs."""
+def c_loop(bundle: Path, *more: str) -> tuple[tuple[int, ...], list[str]]:
+    """Timed runs (ns) of a fresh C runner; runtime's version and SHA-256 of sample 0's outputs.
+
+    ``more`` are further arguments of the runner.
+    """
     warm = ["--warmup-ns", str(WARM_NS), "--warmup-limit-ns", str(WARM_NS)]
     timed = ["--iterations", str(LEAST), "--min-ns", str(LOOP_NS), "--threads", "1"]
-    words = [str(bundle / "runner" / "edge_runner"), "--bundle", str(bundle), *warm, *timed]
+    words = [str(bundle / "runner" / "edge_runner"), "--bundle", str(bundle), *warm, *timed, *more]
     run = protocol.parse(process.run(words, timeout=120).stdout)
     hashes = [output.sha256 for output in run.outputs if output.sample == 0]
     return run.samples_ns, [run.env.version, *hashes]

@@ -24,8 +24,12 @@ from edge.options import (
     JsonOption,
     ModelOption,
     NameOption,
+    OnOption,
+    OrtSourceOption,
     OutputOption,
     PackOption,
+    PlanOption,
+    RuntimeOption,
     SamplesOption,
     SetOption,
     TargetOption,
@@ -38,8 +42,10 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from edge.config import Target
+    from edge.devices import DeviceSettings
     from edge.pipeline import Context, Outcome
     from edge.project import Project
+    from edge.runtime_making import RuntimeWish
 
 app = typer.Typer(
     name="edge",
@@ -129,12 +135,20 @@ def top(
     """One source model in, tailored and proven bundles for every edge target out."""
 
 
+def _host(project: Project, name: str) -> DeviceSettings | None:
+    """The device that is to build, None for this machine."""
+    from edge import field
+
+    return field.settings(name, project.device(name), project.base) if name else None
+
+
 def _context(
     project: Project,
     targets: list[str],
     *,
     output: str,
     embed: bool = False,
+    runtime: RuntimeWish,
     pack: bool = False,
     jobs: int = 2,
     dry: bool = False,
@@ -149,6 +163,7 @@ def _context(
         targets=project.targets(targets),
         output=project.output(output),
         embed_runtime=embed,
+        runtime=runtime,
         pack=pack,
         jobs=jobs,
         only=project.only,
@@ -168,6 +183,10 @@ def build(
     set_: SetOption = [],
     output: OutputOption = "",
     embed_runtime: EmbedOption = False,
+    runtime: RuntimeOption = "",
+    ort_source: OrtSourceOption = None,
+    plan: PlanOption = False,
+    on: OnOption = "",
     pack: PackOption = False,
     jobs: JobsOption = 2,
     as_json: JsonOption = False,
@@ -175,9 +194,18 @@ def build(
     """Build bundles: every model of the project for every target named."""
     from edge import pipeline
     from edge.project import Said, load, parse_dims
+    from edge.runtime_making import wish
 
     project = load(config, Said(model, name, model_version, samples, parse_dims(dim), tuple(set_)))
-    context = _context(project, target, output=output, embed=embed_runtime, pack=pack, jobs=jobs)
+    context = _context(
+        project,
+        target,
+        output=output,
+        embed=embed_runtime,
+        runtime=wish(runtime, planned=plan, source=ort_source, on=_host(project, on)),
+        pack=pack,
+        jobs=jobs,
+    )
     outcomes = pipeline.build(context)
     pipeline.show(outcomes)
     _complain(outcomes)
@@ -227,20 +255,67 @@ def explain(
     set_: SetOption = [],
     output: OutputOption = "",
     embed_runtime: EmbedOption = False,
+    runtime: RuntimeOption = "",
+    ort_source: OrtSourceOption = None,
+    plan: PlanOption = False,
+    on: OnOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Say what a build would do again, and why. Nothing is built."""
     from edge import explain as explaining
     from edge.project import Said, load, parse_dims
+    from edge.runtime_making import wish
 
     project = load(config, Said(model, name, model_version, samples, parse_dims(dim), tuple(set_)))
-    context = _context(project, target, output=output, embed=embed_runtime, dry=True)
+    context = _context(
+        project,
+        target,
+        output=output,
+        embed=embed_runtime,
+        runtime=wish(runtime, planned=plan, source=ort_source, on=_host(project, on)),
+        dry=True,
+    )
     reports = explaining.explain(context)
     for report in reports:
         for line in report.lines():
             log.say(line)
     if as_json:
         say_json([report.to_json() for report in reports])
+
+
+@app.command()
+def closure(
+    target: Annotated[str, typer.Argument(help="Target.")],
+    config: ConfigOption = DEFAULT_CONFIG,
+    model: ModelOption = "",
+    dim: DimOption = [],
+    set_: SetOption = [],
+    ort_source: OrtSourceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the operators that the runtime must hold; with its sources, whether it would."""
+    from edge import closures
+    from edge.project import Said, load, parse_dims
+    from edge.runtime_making import wish
+
+    project = load(config, Said(model, "", "", "", parse_dims(dim), tuple(set_)))
+    planned = wish("", planned=True, source=ort_source)
+    context = _context(project, [target], output="", runtime=planned)
+    if len(context.request.targets) != 1:
+        raise errors.UsageError(f"{target} is no single target", remedy="edge targets lists them")
+    found = closures.report(context, context.request.targets[0])
+    closures.show(found)
+    if not found.covers:
+        log.say("give --ort-source to see what a reduced build of ONNX Runtime would hold")
+    refusal = closures.refusal(found)
+    code = refusal.exit_code if refusal else 0
+    if refusal:
+        log.error(refusal.message, refusal.remedy)
+    if as_json:
+        # One document, whatever it says: the error that main would print were a second one.
+        told = {"message": refusal.message, "remedy": refusal.remedy} if refusal else None
+        say_json({**found.to_json(), "exit_code": code, **({"error": told} if told else {})})
+    raise typer.Exit(code)
 
 
 def _targets(config: Path, names: list[str]) -> list[Target]:
@@ -275,10 +350,12 @@ def doctor(
 ) -> None:
     """Say what this host can build, and for the rest what is missing and how to get it."""
     from edge.registry import preflight
+    from edge.runtime_making import RuntimeWish, toolchain_lacks
     from edge.store import Store, default_root
 
     found = _targets(config, [name for name in target if name != "all"])
     lacks = preflight(Store(default_root()), found, embed=False)
+    lacks += toolchain_lacks(found, RuntimeWish())
     rows = []
     for each in found:
         missing = [lack for lack in lacks if lack.target == each.name]
@@ -287,7 +364,10 @@ def doctor(
     log.table("this host", ("target", "state", "fix"), rows)
     if as_json:
         say_json([{"target": t, "state": s, "fix": f} for t, s, f in rows])
-    raise typer.Exit(errors.Unavailable.exit_code if lacks else 0)
+    # As with build, those that build their runtime count where they are named.
+    counted = {each.name for each in found if target or each.runtime.prebuilt}
+    lacking = any(lack.target in counted for lack in lacks)
+    raise typer.Exit(errors.Unavailable.exit_code if lacking else 0)
 
 
 @app.command()

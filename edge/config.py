@@ -53,11 +53,40 @@ class RuntimeFile(Pin):
     path: BundlePath
 
 
+class Reduced(Strict):
+    """How ONNX Runtime is built with only the operators and types that the project needs.
+
+    ``minimal``: ORT-format models only; ``extended`` adds what execution providers and saved
+    optimizations need. ``types``: drop unused types of operators too. Without ``exceptions`` an
+    error ends the process. ``strings``: keep string tensors. ``config`` is CMake's build type.
+    ``kernels`` (Linux): ``fast`` compiles kernels as the full library does, whatever ``config``
+    is, with AVX-512, which a minimal build leaves out.
+    ``source``: an archive of the sources by its content; None: the release's git tag.
+    ``dependencies``: ``pinned`` ones of ``edge/tools/ort_dependencies.toml``, or what ONNX
+    Runtime's own build fetches. ``files``: of the release, that go with what is built;
+    ``full``: the full library that sizes are compared with.
+    """
+
+    minimal: Literal["base", "extended"] = "extended"
+    types: bool = True
+    exceptions: bool = True
+    strings: bool = True
+    lto: bool = False
+    config: Literal["MinSizeRel", "Release"] = "MinSizeRel"
+    kernels: Literal["fast", "small"] = "fast"
+    providers: tuple[Name, ...] = ()
+    source: Pin | None = None
+    dependencies: Literal["pinned", "fetched"] = "fetched"
+    files: tuple[RuntimeFile, ...] = ()
+    full: Pin | None = None
+
+
 class Runtime(Strict):
     """The runtime that the target's devices load, by name and exact version.
 
     ``files`` are in every bundle, ``embeddable`` with ``--embed-runtime``; ``archive_sha256`` is
-    the SHA-256 of the official archive that an app's build fetches itself.
+    the SHA-256 of the official archive that an app's build fetches itself. ``reduced`` says how
+    it is built where it is built here, which a runtime without ``prebuilt`` form always is.
     """
 
     name: Literal["onnxruntime", "onnxruntime-android", "onnxruntime-swift", "onnxruntime-web"]
@@ -66,6 +95,8 @@ class Runtime(Strict):
     archive_sha256: Sha256 | None = None
     files: tuple[RuntimeFile, ...] = ()
     embeddable: tuple[RuntimeFile, ...] = ()
+    prebuilt: bool = True
+    reduced: Reduced = Reduced()
 
 
 class Optimization(Strict):
@@ -131,7 +162,7 @@ class Target(Strict):
     name: Name
     description: str
     recipe: Name
-    platform: Literal["linux-x64", "linux-arm64", "android", "ios", "browser"]
+    platform: Literal["linux-x64", "linux-arm64", "linux-armhf", "android", "ios", "browser"]
     dims: Literal["bound", "symbolic"] = "bound"
     tools: tuple[str, ...] = ()
     requires: dict[str, str] = {}

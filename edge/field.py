@@ -128,6 +128,12 @@ def refuse_misfit(what: Bundle, facts: probe.DeviceFacts, device: str) -> None:
             f"the device {device} has a {facts.arch} CPU; the bundle {what.name} is for {wanted}",
             remedy="deploy a target of that CPU: edge targets",
         )
+    flag = requires.get("cpu_flags")
+    if flag and facts.cpu_flags and flag not in facts.cpu_flags:
+        raise errors.Unavailable(
+            f"the CPU of the device {device} lacks {flag}; the bundle {what.name} needs it",
+            remedy="deploy a target without that need: edge targets",
+        )
     libc, _, version = facts.libc.partition(" ")
     needed = requires.get("glibc")
     if not needed or not libc:

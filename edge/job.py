@@ -8,6 +8,7 @@ the very same code answers ``edge explain``: there a step that is not stored yie
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import Any
 from edge import config, errors, log, process
 from edge.bundle import BundleFile
 from edge.step import Step
-from edge.store import File, Result, Store, hash_file
+from edge.store import File, Result, Store, canonical_json, hash_file
 
 PENDING = "?"
 OPERATORS = "required_operators_and_types.config"
@@ -108,6 +109,24 @@ class Steps:
         self.made.append(result)
         return result
 
+    def alike(self, step: Step, arguments: Mapping[str, Any], *, but: str) -> list[Result]:
+        """Stored results of a step that differ from these arguments in the input ``but`` alone.
+
+        Under the installed onnxruntime, where the step uses it.
+        """
+        # As the store reads it: tuples are lists there.
+        wanted = json.loads(canonical_json(_ingredients(step, arguments, {})))
+        return [
+            result
+            for result in self.store.made_by(step.name)
+            if _without(result.ingredients, but) == _without(wanted, but)
+        ]
+
+
+def _without(ingredients: Mapping[str, Any], name: str) -> dict[str, Any]:
+    inputs = {key: value for key, value in ingredients["inputs"].items() if key != name}
+    return {**ingredients, "inputs": inputs}
+
 
 def _unchanged(arguments: Mapping[str, Any]) -> None:
     """What a step read must still be what its key says, or the store would hold a lie."""
@@ -136,10 +155,29 @@ def _ingredients(
     return {
         "step": step.name,
         "version": step.version,
-        "parameters": {k: v for k, v in arguments.items() if k not in files},
+        "parameters": {
+            k: v for k, v in arguments.items() if k not in files and k not in step.aside
+        },
         "inputs": {name: file.identity() for name, file in files.items()},
         "tools": tool_versions(step.tools, pinned),
     }
+
+
+@dataclass(frozen=True)
+class Making:
+    """How the runtime is built for a target, where it is built and not taken as it comes.
+
+    ``planned``: only say how. ``reuse``: take a stored one that can do more. ``source``,
+    ``dependencies`` and ``toolchain`` are what a build takes (see ``build_reduced``), ``where``
+    where it runs.
+    """
+
+    planned: bool
+    source: File
+    reuse: bool = False
+    dependencies: Mapping[str, File] = field(default_factory=dict)
+    toolchain: Mapping[str, str] = field(default_factory=dict)
+    where: Mapping[str, Any] = field(default_factory=dict)
 
 
 class PendingFiles(dict[str, File]):
@@ -160,8 +198,9 @@ class PendingFacts(dict[str, Any]):
 class Job:
     """One model for one target. ``artifact`` and ``closure`` are set for ``build(job)``.
 
-    ``canonical`` is the model's canonical form, ``samples`` the golden samples, ``closure`` the
-    operator configuration of the project's models for this target.
+    ``canonical`` is the model's canonical form, ``samples`` the golden samples, ``making`` how
+    the runtime is built (None: it is not), ``closure`` the operator configuration of the
+    project's models for this target.
     """
 
     model: config.ModelSpec
@@ -172,6 +211,7 @@ class Job:
     template: Callable[[str], File]
     fetch: Callable[[config.Pin], File]
     embed_runtime: bool = False
+    making: Making | None = None
     artifact: File | None = None
     closure: Result | None = None
 
@@ -194,7 +234,13 @@ class Job:
     def runtime_files(self) -> tuple[BundleFile, ...]:
         """The pinned files of the runtime that the bundle carries."""
         pins = self.target.runtime.files
-        pins += self.target.runtime.embeddable if self.embed_runtime else ()
+        return self._runtime(pins + (self.target.runtime.embeddable if self.embed_runtime else ()))
+
+    def reduced_files(self) -> tuple[BundleFile, ...]:
+        """The pinned files of the release that go with a runtime that is built."""
+        return self._runtime(self.target.runtime.reduced.files)
+
+    def _runtime(self, pins: tuple[config.RuntimeFile, ...]) -> tuple[BundleFile, ...]:
         return tuple(BundleFile.of(pin.path, self.fetch(pin), "runtime") for pin in pins)
 
     def variables(self) -> dict[str, Any]:
@@ -220,15 +266,19 @@ class Job:
         return {
             **self.variables(),
             "application_id": self.app().application_id,
-            "embedded": self.embed_runtime,
-            "reduced": False,
+            "embedded": self.embed_runtime or self.making is not None,
+            "reduced": self.making is not None,
         }
 
     def operators(self) -> File:
         """The operator configuration over all models of the project, in ``build(job)``."""
+        return self.operator_closure().file(OPERATORS)
+
+    def operator_closure(self) -> Result:
+        """The closure over all models of the project, as ``closure_config`` made it."""
         if self.closure is None:
             raise errors.StepFailed(f"recipe {self.target.recipe}: build() before artifact()")
-        return self.closure.file(OPERATORS)
+        return self.closure
 
     def tree(self, folder: str, result: Result, role: str) -> tuple[BundleFile, ...]:
         """All files of a result, below ``folder`` of the bundle; scripts can be run."""

@@ -32,6 +32,24 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Machine-readable resul
 EmbedOption = Annotated[
     bool, typer.Option("--embed-runtime", help="Put the prebuilt runtime into mobile bundles.")
 ]
+RuntimeOption = Annotated[
+    str,
+    typer.Option(
+        "--runtime",
+        help="prebuilt, reduced (built with what the models need) or reuse-superset (a stored "
+        "one that can do more); default: what the target is made for.",
+    ),
+]
+OrtSourceOption = Annotated[
+    Path | None, typer.Option("--ort-source", help="ONNX Runtime's sources: folder or archive.")
+]
+PlanOption = Annotated[
+    bool, typer.Option("--plan", help="Build no runtime: put its commands into the bundle.")
+]
+OnOption = Annotated[
+    str,
+    typer.Option("--on", help="Build the runtime on a device of devices.toml: a Mac, an NDK host."),
+]
 PackOption = Annotated[bool, typer.Option("--pack", help="Also write MODEL-VERSION-TARGET.tar.gz.")]
 JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Targets built at once.")]
 

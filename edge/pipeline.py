@@ -21,10 +21,11 @@ from edge.convert.compressed_size import compressed_size
 from edge.convert.measure_parity import measure_parity
 from edge.convert.operator_closure import closure_config, operator_closure
 from edge.convert.run_artifact import run_artifact
-from edge.job import OPERATORS, PENDING, Job, PendingFacts, Steps
+from edge.job import OPERATORS, PENDING, Job, Making, PendingFacts, Steps
 from edge.manifest import Parts, Sizes, digest, manifest_of
 from edge.prepare import Prepared, prepare
 from edge.registry import Lack, Registry, preflight
+from edge.runtime_making import RuntimeWish, making, toolchain_lacks
 from edge.samples import INDEX
 from edge.store import File, Result, Store, key_of
 from edge.tools.fetch import fetch
@@ -41,6 +42,7 @@ class Request:
     targets: tuple[config.Target, ...]
     output: Path
     embed_runtime: bool = False
+    runtime: RuntimeWish = field(default_factory=RuntimeWish)
     pack: bool = False
     jobs: int = 2
     only: str = ""
@@ -122,6 +124,7 @@ def _lacking(context: Context) -> dict[str, errors.EdgeError]:
     """By target, one error that names all that this host lacks for it."""
     request = context.request
     lacks = preflight(context.store, request.targets, embed=request.embed_runtime)
+    lacks += toolchain_lacks(request.targets, request.runtime)
     found: dict[str, list[Lack]] = {}
     for lack in lacks:
         found.setdefault(lack.target, []).append(lack)
@@ -217,6 +220,8 @@ def _write(
     elif written:
         archive.unlink(missing_ok=True)  # of the bundle before
     state = "built" if written else "unchanged"
+    if manifest["state"] == "planned":  # never shown as built
+        state = "planned"
     return Outcome(
         target.name,
         prepared.spec.name,
@@ -233,21 +238,37 @@ def bundles(
 ) -> dict[str, tuple[tuple[BundleFile, ...], dict[str, Any]]]:
     """Files and manifest of every wanted model for one target, by model name."""
     recipe = context.registry.recipe(target.recipe)
-    jobs = [_job(context, target, each) for each in prepared]
+    jobs, closures = close(context, target, prepared)
+    return {
+        job.model.name: _bundle(recipe, job, each, closure)
+        for job, each, closure in zip(jobs, prepared, closures, strict=True)
+        if context.request.wants(job.model)
+    }
+
+
+def close(
+    context: Context, target: config.Target, prepared: Sequence[Prepared]
+) -> tuple[list[Job], list[Result]]:
+    """Jobs with artifact and the closure over all models, and each model's own closure."""
+    recipe = context.registry.recipe(target.recipe)
+    wish = context.request.runtime
+    made_how = making(target, wish, context.store, context.fetch, dry=context.dry)
+    jobs = [_job(context, target, each, made_how) for each in prepared]
     artifacts = [recipe.artifact(job) for job in jobs]
     closures = [
         job.step(operator_closure, model=artifact)
         for job, artifact in zip(jobs, artifacts, strict=True)
     ]
-    made = {}
-    for job, artifact, each, closure in zip(jobs, artifacts, prepared, closures, strict=True):
-        ready = job.with_artifact(artifact, _union(job, closures))
-        if context.request.wants(job.model):
-            made[job.model.name] = _bundle(recipe, ready, each, closure)
-    return made
+    ready = [
+        job.with_artifact(artifact, _union(job, closures))
+        for job, artifact in zip(jobs, artifacts, strict=True)
+    ]
+    return ready, closures
 
 
-def _job(context: Context, target: config.Target, prepared: Prepared) -> Job:
+def _job(
+    context: Context, target: config.Target, prepared: Prepared, made_how: Making | None
+) -> Job:
     facts = prepared.imported.facts
     if not isinstance(facts, PendingFacts):
         model.refuse_newer(target.runtime.version, facts["opset"], facts["ir_version"], target.name)
@@ -263,6 +284,7 @@ def _job(context: Context, target: config.Target, prepared: Prepared) -> Job:
         template=context.registry.template,
         fetch=context.fetch,
         embed_runtime=context.request.embed_runtime,
+        making=made_how,
     )
 
 

@@ -28,6 +28,7 @@ from typing import Any
 from edge import errors
 
 TAIL_LINES = 12
+LAST_PART = 1 << 16  # bytes of a log that are looked at
 _alive: set[subprocess.Popen[bytes]] = set()
 _stopping: list[bool] = []
 PACKAGE_PARENT = Path(__file__).resolve().parent.parent
@@ -78,17 +79,53 @@ def run(
     Raises :class:`errors.ToolMissing` when the program does not exist and
     :class:`errors.RunFailed` on the deadline or, with ``check``, on a non-zero exit.
     """
+    started = time.monotonic()
+    child = _start(argv, cwd, env, (subprocess.PIPE, subprocess.PIPE))
+    done = _completed(child, *_communicate(child, stdin, timeout), started)
+    if check and done.returncode != 0:
+        raise errors.RunFailed(
+            f"{Path(done.argv[0]).name} ended with {describe_exit(done.returncode)}:\n{done.tail()}"
+        )
+    return done
+
+
+def run_logged(
+    argv: Sequence[str | os.PathLike[str]],
+    output: Path,
+    *,
+    timeout: float,
+    cwd: Path,
+    env: Mapping[str, str],
+) -> Completed:
+    """As :func:`run` without ``check``, for what runs long: ``output`` can be watched meanwhile.
+
+    Both streams go to that file as they come; the returned standard output is its last part.
+    """
+    started = time.monotonic()
+    with output.open("wb") as stream:
+        child = _start(argv, cwd, env, (stream, subprocess.STDOUT))
+        _communicate(child, b"", timeout)
+    with output.open("rb") as stream:
+        stream.seek(max(0, output.stat().st_size - LAST_PART))
+        return _completed(child, stream.read(), b"", started)
+
+
+def _start(
+    argv: Sequence[str | os.PathLike[str]],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    streams: tuple[Any, Any],
+) -> subprocess.Popen[bytes]:
     refuse_when_stopping()
     words = tuple(os.fspath(word) for word in argv)
-    started = time.monotonic()
     try:
-        child = subprocess.Popen(  # a list of words, no shell
+        return subprocess.Popen(  # a list of words, no shell
             words,
             cwd=cwd,
             env=None if env is None else dict(env),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stdout=streams[0],
+            stderr=streams[1],
             start_new_session=True,
         )
     except (FileNotFoundError, PermissionError) as error:
@@ -96,19 +133,17 @@ def run(
             f"cannot start {words[0]}: {error.strerror}",
             remedy=f"install {Path(words[0]).name} or put it on the PATH",
         ) from error
-    out, err = _communicate(child, stdin, timeout)
-    done = Completed(
-        words,
+
+
+def _completed(child: subprocess.Popen[bytes], out: bytes, err: bytes, started: float) -> Completed:
+    words = child.args if isinstance(child.args, tuple) else (child.args,)
+    return Completed(
+        tuple(str(word) for word in words),
         child.returncode,
         out.decode("utf-8", "replace"),
         err.decode("utf-8", "replace"),
         time.monotonic() - started,
     )
-    if check and done.returncode != 0:
-        raise errors.RunFailed(
-            f"{Path(words[0]).name} ended with {describe_exit(done.returncode)}:\n{done.tail()}"
-        )
-    return done
 
 
 def _communicate(
@@ -116,7 +151,7 @@ def _communicate(
 ) -> tuple[bytes, bytes]:
     _alive.add(child)
     try:
-        return child.communicate(stdin, timeout=timeout)
+        out, err = child.communicate(stdin, timeout=timeout)
     except subprocess.TimeoutExpired:
         _kill_group(child)
         raise errors.RunFailed(
@@ -129,6 +164,7 @@ def _communicate(
         raise
     finally:
         _alive.discard(child)
+    return out or b"", err or b""
 
 
 def refuse_when_stopping() -> None:

@@ -42,7 +42,8 @@ class Project:
     def targets(self, names: Sequence[str]) -> tuple[config.Target, ...]:
         """The targets of these names; ``all``: ``[defaults] targets``, else all that are known.
 
-        Raises :class:`errors.UsageError` for unknown names, and when nothing is named.
+        Those that always build their runtime, which takes long, are not in ``all``. Raises
+        :class:`errors.UsageError` for unknown names, and when nothing is named.
         """
         chosen = [part for name in names for part in name.split(",") if part]
         chosen = chosen or list(self.file.defaults.targets)
@@ -51,9 +52,9 @@ class Project:
             raise errors.UsageError(
                 "no target is named", remedy=f"--target all, or --target NAME; known: {known}"
             )
-        if "all" in chosen:
-            chosen = list(self.file.defaults.targets) or list(self.registry.target_names())
         self.registry.check_overrides(self.file, self.where)
+        if "all" in chosen:
+            chosen = list(self.file.defaults.targets) or self._prebuilt()
         found: dict[str, config.Target] = {}
         for word in dict.fromkeys(chosen):
             target = self.registry.target(word, self.file, self.where)
@@ -64,6 +65,11 @@ class Project:
                 )
             found[target.name] = target
         return tuple(found.values())
+
+    def _prebuilt(self) -> list[str]:
+        names = self.registry.target_names()
+        known = {name: self.registry.target(name, self.file, self.where) for name in names}
+        return [name for name, target in known.items() if target.runtime.prebuilt]
 
     def output(self, said: str) -> Path:
         """The folder for bundles: as said, else the project's, relative to its file."""

@@ -19,13 +19,17 @@ Facts = dict[str, Any]
 
 @dataclass(frozen=True)
 class Step:
-    """A step: ``tools`` are distributions whose installed versions go into the key."""
+    """A step: ``tools`` are distributions whose installed versions go into the key.
+
+    ``aside`` are arguments that say where and how a result is made, never what: not in the key.
+    """
 
     function: Callable[..., Facts | None]
     version: int
     tools: tuple[str, ...]
     isolated: bool
     timeout: float
+    aside: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -39,11 +43,16 @@ class Step:
 
 
 def step(
-    *, version: int, tools: tuple[str, ...] = (), isolated: bool = True, timeout: float = 1800
+    *,
+    version: int,
+    tools: tuple[str, ...] = (),
+    isolated: bool = True,
+    timeout: float = 1800,
+    aside: tuple[str, ...] = (),
 ) -> Callable[[Callable[..., Facts | None]], Step]:
     """Declare a step. ``isolated`` steps run in a process of their own, native code must."""
 
     def declare(function: Callable[..., Facts | None]) -> Step:
-        return Step(function, version, tools, isolated, timeout)
+        return Step(function, version, tools, isolated, timeout, aside)
 
     return declare

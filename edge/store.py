@@ -160,6 +160,20 @@ class Store:
                 )
         return Result(ingredients["step"], key, ingredients, folder, files, facts)
 
+    def made_by(self, step: str) -> Iterator[Result]:
+        """All whole stored results of a step, in the order of their keys.
+
+        Those that do not say what they were made of (older stores), or say it wrong, are left out.
+        """
+        for record in sorted((self.root / "objects").glob("*/*/result.json")):
+            try:
+                ingredients = json.loads(record.read_text(encoding="utf-8")).get("ingredients", {})
+                found = self.find(ingredients) if ingredients.get("step") == step else None
+            except (OSError, ValueError, AttributeError, RecursionError, errors.StoreDamaged):
+                continue
+            if found and found.folder == record.parent:
+                yield found
+
     def make(
         self, ingredients: Mapping[str, Any], maker: Callable[[Path], Mapping[str, Any] | None]
     ) -> Result:
@@ -176,7 +190,7 @@ class Store:
                 out = work / "files"
                 out.mkdir()
                 facts = maker(out) or {}
-                _write_record(work, out, facts)
+                _write_record(work, out, facts, ingredients)
                 final = self._object(key)
                 final.parent.mkdir(exist_ok=True)
                 work.rename(final)
@@ -244,7 +258,9 @@ class Store:
             shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_record(work: Path, out: Path, facts: Mapping[str, Any]) -> None:
+def _write_record(
+    work: Path, out: Path, facts: Mapping[str, Any], ingredients: Mapping[str, Any]
+) -> None:
     entries = {}
     for path in sorted(out.rglob("*")):
         if path.is_symlink():
@@ -254,7 +270,8 @@ def _write_record(work: Path, out: Path, facts: Mapping[str, Any]) -> None:
             entries[path.relative_to(out).as_posix()] = {"sha256": sha256, "size": size}
             _sync(path)
     record = work / "result.json"
-    record.write_text(canonical_json({"files": entries, "facts": dict(facts)}), encoding="utf-8")
+    content = {"files": entries, "facts": dict(facts), "ingredients": dict(ingredients)}
+    record.write_text(canonical_json(content), encoding="utf-8")
     _sync(record)
 
 

@@ -1,8 +1,8 @@
 """Android: an ORT-format model and a Gradle project around it, with the plan for less runtime."""
 
-from edge.bundle import Bundle
+from edge.bundle import Bundle, BundleFile
+from edge.convert import reduced_runtime
 from edge.convert.ort_format import ort_format
-from edge.convert.plan_reduced import plan_reduced
 from edge.convert.prebuilt_runtime import android_libraries
 from edge.convert.render_app import render_app
 from edge.job import Job
@@ -16,7 +16,7 @@ def artifact(job: Job) -> File:
 
 
 def build(job: Job) -> Bundle:
-    """The app, on request the runtime that it links, and the plan for a reduced one."""
+    """The app, on request the runtime that it links, full or reduced, and the plan for it."""
     app = job.app()
     abis = list(app.abis)
     variables = {
@@ -25,18 +25,17 @@ def build(job: Job) -> Bundle:
         "abis": abis,
     }
     project = job.step(render_app, template=job.template("android"), variables=variables)
-    request = {
-        "version": job.target.runtime.version,
-        "platform": job.target.platform,
-        "abis": abis,
-        "min_sdk": app.min_sdk,
-    }
-    plan = job.step(plan_reduced, config=job.operators(), request=request)
+    made = reduced_runtime.reduced(job, abis=tuple(abis), min_sdk=app.min_sdk)
     runtime = job.runtime_files()
-    read = [job.step(android_libraries, aar=file.source, abis=abis) for file in runtime]
+    if made.built:
+        archive = f"runtime/onnxruntime-android-{job.target.runtime.version}.aar"
+        runtime = (BundleFile.of(archive, made.product, "runtime"),)
+    own = made.built is not None
+    read = [job.step(android_libraries, aar=f.source, abis=abis, built=own) for f in runtime]
     return Bundle(
-        files=(*runtime, *job.tree("app", project, "app"), *job.tree("plan", plan, "plan")),
+        files=(*runtime, *job.tree("app", project, "app"), *job.tree("plan", made.plan, "plan")),
         runtime={
+            **made.facts,
             "libraries": [entry for each in read for entry in each.facts["libraries"] or ()],
             "requires": {
                 **job.target.requires,
@@ -46,4 +45,5 @@ def build(job: Job) -> Bundle:
         },
         # What a phone of the target's first ABI gets of it.
         runtime_size=read[0].facts["first_abi"] if read else None,
+        planned=made.planned,
     )

@@ -1,8 +1,8 @@
 """iOS: an ORT-format model and a Swift package around it, with the plan for less runtime."""
 
 from edge.bundle import Bundle, BundleFile
+from edge.convert import reduced_runtime
 from edge.convert.ort_format import ort_format
-from edge.convert.plan_reduced import plan_reduced
 from edge.convert.prebuilt_runtime import XCFRAMEWORK, pack_xcframework
 from edge.convert.render_app import render_app
 from edge.job import Job
@@ -18,7 +18,7 @@ def artifact(job: Job) -> File:
 
 
 def build(job: Job) -> Bundle:
-    """Package and app, on request the runtime that they link, and the plan for a reduced one."""
+    """Package and app, on request the runtime that they link, full or reduced, and its plan."""
     app = job.app()
     variables = {
         **job.app_variables(),
@@ -26,23 +26,19 @@ def build(job: Job) -> Bundle:
         "pod_checksum": job.target.runtime.archive_sha256,
     }
     project = job.step(render_app, template=job.template("ios"), variables=variables)
-    request = {
-        "version": job.target.runtime.version,
-        "platform": job.target.platform,
-        "ios_deployment_target": app.ios_deployment_target,
-    }
-    plan = job.step(plan_reduced, config=job.operators(), request=request)
-    packed = [
-        job.step(pack_xcframework, source=file.source, slices=SLICES)
-        for file in job.runtime_files()
-    ]
+    made = reduced_runtime.reduced(job, ios_deployment_target=app.ios_deployment_target)
+    sources = [file.source for file in job.runtime_files()]
+    if made.built:
+        sources = [made.product]
+    packed = [job.step(pack_xcframework, source=source, slices=SLICES) for source in sources]
     runtime = [
         BundleFile.of(f"runtime/{XCFRAMEWORK}", each.file(XCFRAMEWORK), "runtime")
         for each in packed
     ]
     return Bundle(
-        files=(*runtime, *job.tree("app", project, "app"), *job.tree("plan", plan, "plan")),
-        runtime={"slices": packed[0].facts["slices"] if packed else []},
+        files=(*runtime, *job.tree("app", project, "app"), *job.tree("plan", made.plan, "plan")),
+        runtime={**made.facts, "slices": packed[0].facts["slices"] if packed else []},
         # A static framework's size says nothing of what an app grows by.
         runtime_size=None,
+        planned=made.planned,
     )

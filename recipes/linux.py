@@ -1,9 +1,8 @@
 """Linux: an ONNX file optimized offline, the pinned shared library and the C runner."""
 
 from edge.bundle import Bundle, BundleFile
-from edge.convert.compile_runner import compile_runner
 from edge.convert.optimize import optimize
-from edge.errors import ConfigError
+from edge.convert.runner_files import runner_files
 from edge.job import Job
 from edge.store import File
 
@@ -16,20 +15,11 @@ def artifact(job: Job) -> File:
 
 def build(job: Job) -> Bundle:
     """The artifact with library, runner (binary and source) and a runner for Python devices."""
-    runner = job.target.runner
-    if runner is None:
-        raise ConfigError(f"target {job.target.name}: the recipe linux needs [runner]")
-    source = job.template("runner/edge_runner.c")
     python = job.template("runner/edge_runner.py")
-    compiled = job.step(
-        compile_runner, source=source, header=job.fetch(runner.header), triple=runner.triple
-    )
-    binary = compiled.file("edge_runner")
     return Bundle(
         files=(
             *job.runtime_files(),
-            BundleFile.of("runner/edge_runner", binary, "runner", executable=True),
-            BundleFile.of("runner/edge_runner.c", source, "runner"),
+            *runner_files(job).files,
             BundleFile.of("runner/edge_runner.py", python, "runner"),
         ),
         runtime={"optimization": job.target.optimization.level},

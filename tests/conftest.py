@@ -21,7 +21,7 @@ import pytest
 from hypothesis import settings
 
 from edge import process
-from edge.config import Pin
+from edge.config import Pin, read_target
 from edge.store import Store
 from tests import models
 
@@ -119,6 +119,31 @@ def ort_header(download_store: Store) -> Path:
     from edge.tools.fetch import fetch
 
     return fetch(download_store, _pin("linux-x64", "header")).path
+
+
+@pytest.fixture(scope="session")
+def ort_archive(download_store: Store) -> Path:
+    """The pinned sources of ONNX Runtime 1.21.0, as an archive."""
+    from edge.tools.fetch import fetch
+
+    reduced = read_target(process.PACKAGE_PARENT / "targets" / "linux-x64-reduced.toml", {}, "")
+    assert reduced.runtime.reduced.source is not None
+    return fetch(download_store, reduced.runtime.reduced.source).path
+
+
+@pytest.fixture(scope="session")
+def ort_source(ort_archive: Path) -> Path:
+    """The source tree of ONNX Runtime 1.21.0, unpacked."""
+    from edge.tools.ort_source import unpack
+
+    for folder, there in _once("onnxruntime-1.21.0"):
+        if not there:
+            work = folder.with_name(f".{folder.name}.unpack")
+            shutil.rmtree(work, ignore_errors=True)
+            unpack(ort_archive, work)
+            work.rename(folder)
+        return folder
+    raise AssertionError("unreachable")
 
 
 @pytest.fixture(scope="session")

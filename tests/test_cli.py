@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from edge import cli, registry
+from edge.tools import ort_toolchain
 
 
 def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -34,7 +35,8 @@ def test_targets_are_listed_for_people_and_machines(
     code, out, _ = run(["targets", "--json"], capsys)
     assert code == 0
     assert [each["name"] for each in json.loads(out)] == [
-        "android", "browser", "ios", "linux-arm64", "linux-x64",
+        "android", "browser", "ios", "linux-arm64", "linux-arm64-reduced",
+        "linux-armhf-reduced", "linux-x64", "linux-x64-reduced",
     ]  # fmt: skip
     code, out, err = run(["targets"], capsys)
     assert (code, out) == (0, "")
@@ -45,13 +47,19 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ort_toolchain, "local", lambda _words: None)
     monkeypatch.setattr(registry, "has_tool", lambda name: name != "zig")
     code, out, err = run(["doctor", "--json"], capsys)
     assert code == 3
+    assert run(["doctor", "-t", "linux-x64-reduced"], capsys)[0] == 3
     rows = {row["target"]: (row["state"], row["fix"]) for row in json.loads(out)}
     assert rows["linux-x64"] == ("missing: ziglang", "pip install ziglang")
     assert rows["ios"] == ("ready", "")
     assert "pip install ziglang" in err
+    monkeypatch.setattr(registry, "has_tool", lambda _name: True)
+    code, out, _ = run(["doctor", "--json"], capsys)
+    assert code == 0  # the others lack compilers, and nobody asked for them
+    assert "CMake" in json.dumps(json.loads(out))
 
 
 def test_an_error_is_one_document_too(

@@ -17,8 +17,9 @@ ROWS = (
      "closure"),
     ("job", "devices"),
     ("sources", "convert", "tools", "probe"),
-    ("registry", "prepare", "manifest", "deploy", "bench", "results", "project"),
-    ("report", "pipeline", "explain", "field"),
+    ("registry", "prepare", "manifest", "deploy", "bench", "results", "project",
+     "runtime_making"),
+    ("report", "pipeline", "explain", "closures", "field"),
     ("options",),
     ("cli_field",),
     ("cli", "__main__"),
@@ -27,7 +28,7 @@ LEVEL = {name: level for level, names in enumerate(ROWS) for name in names}
 FILES = sorted((ROOT / "edge").rglob("*.py"))
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
 HEAVY = {"torch", "tensorflow", "onnxruntime", "onnx", "openvino", "coremltools", "paramiko",
-         "numpy", "onnxslim", "matplotlib", "rich", "jinja2"}  # fmt: skip
+         "numpy", "onnxslim", "matplotlib", "rich", "jinja2", "elftools"}  # fmt: skip
 
 
 def top(path: Path) -> str:

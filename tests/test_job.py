@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from edge import errors
-from edge.job import PENDING, Steps
+from edge.job import PENDING, Making, Steps
 from edge.step import Facts, step
-from edge.store import Store, as_file
+from edge.store import File, Store, as_file
 
 
 @step(version=1, tools=("onnxslim",), isolated=False)
@@ -141,3 +141,70 @@ def test_paths_are_inputs_and_the_rest_is_parameters(steps: Steps, source: Path)
     assert made["parameters"] == {"level": 3}
     assert list(made["inputs"]) == ["model"]
     assert made["tools"].keys() == {"onnxslim"}
+
+
+# --------------------------------------------------------------------- results that are alike
+@step(version=1, tools=("onnxslim",), isolated=False, aside=("where",))
+def compiled(
+    out: Path, *, config: Path, source: Path, flags: list[str], where: str, **more: Path
+) -> Facts:
+    (out / "library").write_bytes(config.read_bytes() + source.read_bytes())
+    return {"where": where}
+
+
+def given(
+    folder: Path, config: bytes = b"c", source: bytes = b"s", **others: Any
+) -> dict[str, Any]:
+    paths = {"config": config, "source": source}
+    for name, data in paths.items():
+        (folder / name).write_bytes(data)
+    files = {name: as_file(folder / name) for name in paths}
+    # With what it refers to, as an index has it.
+    files["source"] = File(
+        files["source"].path, files["source"].sha256, 1, (("source", files["source"].sha256),)
+    )
+    return {**files, "flags": ("-O3",), "where": "here", **others}
+
+
+def alike(steps: Steps, arguments: dict[str, Any]) -> list[bytes]:
+    found = steps.alike(compiled, arguments, but="config")
+    return sorted(result.file("library").path.read_bytes() for result in found)
+
+
+def test_results_that_differ_in_one_input_are_alike(steps: Steps, tmp_path: Path) -> None:
+    for config in (b"c", b"d", b"e"):
+        steps.run(compiled, given(tmp_path, config))
+    assert alike(steps, given(tmp_path, b"never made")) == [b"cs", b"ds", b"es"]
+    assert alike(steps, given(tmp_path, b"c")) == [b"cs", b"ds", b"es"]
+
+
+def test_a_difference_in_anything_else_is_none(
+    steps: Steps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps.run(compiled, given(tmp_path))
+    (tmp_path / "extra").write_bytes(b"x")
+    assert alike(steps, given(tmp_path, source=b"t")) == []
+    assert alike(steps, given(tmp_path, flags=("-Os",))) == []
+    assert alike(steps, given(tmp_path, extra=as_file(tmp_path / "extra"))) == []
+    assert alike(steps, given(tmp_path)) == [b"cs"]
+    monkeypatch.setattr("edge.job.version", lambda _name: "99")
+    assert alike(steps, given(tmp_path)) == []
+
+
+def test_where_it_is_made_is_no_difference(steps: Steps, tmp_path: Path) -> None:
+    first = steps.run(compiled, given(tmp_path))
+    again = steps.run(compiled, given(tmp_path, where="there"))
+    assert again.key == first.key
+    assert again.facts == {"where": "here"}
+    assert "where" not in first.ingredients["parameters"]
+    assert alike(steps, given(tmp_path, b"d", where="there")) == [b"cs"]
+
+
+def test_the_step_still_gets_what_is_aside(steps: Steps, tmp_path: Path) -> None:
+    assert steps.run(compiled, given(tmp_path, where="there")).facts == {"where": "there"}
+
+
+def test_a_runtime_is_built_only_where_that_was_asked_for() -> None:
+    making = Making(planned=True, source=File(Path(PENDING), PENDING, 0))
+    assert not making.reuse
+    assert (making.dependencies, making.toolchain, making.where) == ({}, {}, {})

@@ -54,6 +54,74 @@ def test_a_missing_program_is_a_missing_tool() -> None:
     assert caught.value.exit_code == 3
 
 
+# ------------------------------------------------------------------------ what runs for long
+def logged(folder: Path, script: str, timeout: float = 60) -> process.Completed:
+    words = [sys.executable, "-c", script]
+    env = {**os.environ, "GIVEN": "yes"}
+    return process.run_logged(words, folder / "log", timeout=timeout, cwd=folder, env=env)
+
+
+@pytest.mark.process
+def test_both_streams_of_a_long_run_lie_in_its_log_as_they_came(tmp_path: Path) -> None:
+    script = (
+        "import os, sys; print('one', flush=True); sys.stderr.write('two\\n'); sys.stderr.flush();"
+        "print(os.environ['GIVEN'], os.getcwd()); sys.exit(3)"
+    )
+    done = logged(tmp_path, script)
+    assert (tmp_path / "log").read_text() == f"one\ntwo\nyes {tmp_path}\n"
+    assert (done.returncode, done.stderr) == (3, "")
+    assert done.stdout == (tmp_path / "log").read_text()
+    assert done.argv[0] == sys.executable
+    assert done.seconds > 0
+
+
+@pytest.mark.process
+def test_of_a_long_log_the_last_part_is_kept_in_memory(tmp_path: Path) -> None:
+    script = "import sys; sys.stdout.buffer.write(b'\\xc3\\xa9' * 200_000 + b'the end')"
+    done = logged(tmp_path, script)
+    assert (tmp_path / "log").stat().st_size == 400_007
+    assert len(done.stdout.encode()) <= process.LAST_PART + 3  # a character cut in two
+    assert done.stdout.endswith("éé" + "the end")
+
+
+@pytest.mark.process
+def test_a_log_can_be_watched_and_starts_anew(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("of the build before\n" * 1000)
+    script = (
+        "import pathlib, sys, time; print('tick', flush=True);"
+        "log = pathlib.Path('log').read_text(); print(repr(log), flush=True)"
+    )
+    assert logged(tmp_path, script).stdout == "tick\n'tick\\n'\n"
+
+
+@pytest.mark.process
+def test_a_long_run_that_does_not_end_is_stopped_with_its_children(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys, time;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        "print(child.pid, flush=True); time.sleep(60)"
+    )
+    with pytest.raises(errors.RunFailed, match="did not end within 3 s"):
+        logged(tmp_path, script, timeout=3)
+    time.sleep(0.2)
+    state = Path(f"/proc/{(tmp_path / 'log').read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+
+
+@pytest.mark.process
+def test_a_long_run_of_a_missing_program(tmp_path: Path) -> None:
+    with pytest.raises(errors.ToolMissing, match="no-such-program"):
+        process.run_logged(
+            ["/nowhere/no-such-program"], tmp_path / "log", timeout=5, cwd=tmp_path, env={}
+        )
+
+
+@pytest.mark.process
+def test_a_long_run_that_ends_by_a_signal(tmp_path: Path) -> None:
+    done = logged(tmp_path, "import os; print('last', flush=True); os.kill(os.getpid(), 9)")
+    assert (done.returncode, done.stdout) == (-9, "last\n")
+
+
 def test_exits_in_words() -> None:
     assert process.describe_exit(3) == "exit code 3"
     assert process.describe_exit(-11) == "signal 11 (SIGSEGV)"

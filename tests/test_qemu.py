@@ -8,60 +8,50 @@ import pytest
 
 from edge import bench, bundle, parity, process, protocol
 from edge.store import Store
+from edge.tools import emulator
 from tests import models
 from tests.command import edge
 from tests.support import need
 
 pytestmark = pytest.mark.qemu
-TRIPLE = Path("/usr/aarch64-linux-gnu/lib")
+PLATFORM = "linux-arm64"
 
 
 @pytest.fixture
-def prefix(tmp_path: Path) -> Path:
-    """What the arm64 program sees as its root: the C library, and a /sys that says nothing.
-
-    With the host's x86 /sys, the runtime's CPU detection dies under qemu 7.2; empty lists of
-    processors make it carry on without.
-    """
-    need("qemu-aarch64-static")
-    if not (TRIPLE / "libstdc++.so.6").exists():
+def before(tmp_path: Path) -> list[str]:
+    """What is put before an arm64 program here."""
+    if not emulator.name(PLATFORM):
+        need("qemu-aarch64-static")
         need("libstdc++.so.6 for arm64")
-    folder = tmp_path / "prefix"
-    cpus = folder / "sys" / "devices" / "system" / "cpu"
-    cpus.mkdir(parents=True)
-    (cpus / "possible").touch()
-    (cpus / "present").touch()
-    (folder / "lib").symlink_to(TRIPLE)
-    return folder
+    return emulator.words(PLATFORM, tmp_path / "root")
 
 
-def run_arm64(prefix: Path, folder: Path, output: Path) -> protocol.Run:
+def run_arm64(before: list[str], folder: Path, output: Path) -> protocol.Run:
     output.mkdir()
-    words = ["qemu-aarch64-static", "-cpu", "cortex-a72", "-L", str(prefix)]
-    words += [str(folder / "runner" / "edge_runner"), "--bundle", str(folder)]
+    words = [*before, str(folder / "runner" / "edge_runner"), "--bundle", str(folder)]
     words += ["--output", str(output), "--check-only"]
     return protocol.parse(process.run(words, timeout=300).stdout)
 
 
-def test_a_small_model_is_right_on_arm64(tmp_path: Path, prefix: Path, store: Store) -> None:
+def test_a_small_model_is_right_on_arm64(tmp_path: Path, before: list[str], store: Store) -> None:
     models.save(models.conv_bn(), tmp_path / "m.onnx")
     done = edge(tmp_path, store, "build", "-t", "linux-arm64", "-m", "m.onnx")
     assert done.code == 0, done.err
-    check(tmp_path / "dist" / "m" / "0" / "linux-arm64", prefix, tmp_path / "out")
+    check(tmp_path / "dist" / "m" / "0" / "linux-arm64", before, tmp_path / "out")
 
 
 @pytest.mark.models
-def test_magika_is_right_on_arm64(tmp_path: Path, prefix: Path, store: Store) -> None:
+def test_magika_is_right_on_arm64(tmp_path: Path, before: list[str], store: Store) -> None:
     root = process.PACKAGE_PARENT
     (tmp_path / "edge.toml").write_text((root / "edge.toml").read_text())
     done = edge(tmp_path, store, "build", "-t", "linux-arm64")
     assert done.code == 0, done.err
-    check(tmp_path / "dist" / "magika" / "3.3" / "linux-arm64", prefix, tmp_path / "out")
+    check(tmp_path / "dist" / "magika" / "3.3" / "linux-arm64", before, tmp_path / "out")
 
 
-def check(folder: Path, prefix: Path, output: Path) -> None:
+def check(folder: Path, before: list[str], output: Path) -> None:
     bundle.verify(folder)
-    run = run_arm64(prefix, folder, output)
+    run = run_arm64(before, folder, output)
     assert (run.env.arch, run.env.version) == ("aarch64", "1.32.0")
     produced = {(o.sample, o.index): (o, output / str(o.file)) for o in run.outputs}
     limits = parity.Tolerance(max_abs=1e-4, max_rel=1e-3)

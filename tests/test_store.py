@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -122,6 +123,68 @@ def test_a_record_that_is_none_is_damage_and_is_made_again(small: Store, record:
     with pytest.raises(errors.StoreDamaged):
         small.find(INGREDIENTS)
     assert small.make(INGREDIENTS, write_one).facts == {"answer": 42}
+
+
+# -------------------------------------------------------------------- results by their step
+def made(small: Store, **changes: Any) -> str:
+    return small.make({**INGREDIENTS, **changes}, write_one).key
+
+
+def test_a_result_says_what_it_was_made_of(small: Store) -> None:
+    made(small, parameters={"n": (1, 2)})
+    (found,) = small.made_by("double")
+    assert found.ingredients == {**INGREDIENTS, "parameters": {"n": [1, 2]}}
+    assert found.facts == {"answer": 42}
+    assert found.files["sub/a.bin"].size == 3
+
+
+def test_results_of_a_step_come_by_their_keys(small: Store) -> None:
+    keys = [made(small, parameters={"n": n}) for n in range(8)]
+    made(small, step="another")
+    assert [result.key for result in small.made_by("double")] == sorted(keys)
+    assert len(list(small.made_by("another"))) == 1
+    assert list(small.made_by("none")) == []
+
+
+def record_of(small: Store) -> Path:
+    (record,) = (small.root / "objects").glob("*/*/result.json")
+    return record
+
+
+def test_results_of_older_stores_are_left_out_and_still_found(small: Store) -> None:
+    made(small)
+    record = record_of(small)
+    content = json.loads(record.read_text())
+    del content["ingredients"]
+    record.write_text(json.dumps(content))
+    assert list(small.made_by("double")) == []
+    assert small.find(INGREDIENTS) is not None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "[]", "null", '{"ingredients": []}', '{"ingredients": {"step": "double"}}',
+     "[" * 100_000, '{"ingredients": {"step": ["double"]}}'],
+)  # fmt: skip
+def test_damaged_records_are_left_out(small: Store, text: str) -> None:
+    made(small)
+    record_of(small).write_text(text)
+    assert list(small.made_by("double")) == []
+
+
+def test_results_whose_files_are_damaged_are_left_out(small: Store) -> None:
+    made(small)
+    (record_of(small).parent / "files" / "sub" / "a.bin").write_bytes(b"longer than before")
+    assert list(small.made_by("double")) == []
+
+
+def test_a_result_that_says_it_was_made_of_something_else_is_left_out(small: Store) -> None:
+    made(small)
+    other = record_of(small)
+    made(small, parameters={"n": 2})
+    (record,) = set((small.root / "objects").glob("*/*/result.json")) - {other}
+    record.write_text(other.read_text())
+    assert [result.folder for result in small.made_by("double")] == [other.parent]
 
 
 def test_a_link_in_a_result_is_refused(small: Store) -> None:

@@ -9,7 +9,8 @@ Rules:
 1. Types belong to an operator, not to one of its versions: the runtime tracks them so. All
    entries of one (domain, operator) carry the same types.
 2. No types (``None``) means every type. It absorbs: merged with anything, it stays.
-3. Merging never loses a type (onnxruntime #16742: there, later types replace earlier ones).
+3. Merging never loses a type (onnxruntime #16742: there, later types replace earlier ones). A
+   place that a configuration says nothing of is not restricted, so merging frees it.
 4. With ``every_operator`` there are no entries: every kernel is kept.
 """
 
@@ -39,6 +40,11 @@ def _places(places: Iterable[Place]) -> tuple[Place, ...]:
     return tuple((index, tuple(sorted(merged[index]))) for index in sorted(merged))
 
 
+def _of_both(one: tuple[Place, ...], other: tuple[Place, ...]) -> tuple[Place, ...]:
+    shared = {index for index, _ in one} & {index for index, _ in other}
+    return tuple((index, names) for index, names in one + other if index in shared)
+
+
 @dataclass(frozen=True)
 class Types:
     """C++ type names by input and output index, or ``custom`` triples; sorted, merged by index."""
@@ -56,9 +62,10 @@ class Types:
         return bool(self.inputs or self.outputs or self.custom)
 
     def merged(self, other: Types) -> Types:
-        """The types of both."""
+        """The types of both; a place that one of them does not restrict stays free (rule 3)."""
+        custom = self.custom + other.custom if self.custom and other.custom else ()
         return Types(
-            self.inputs + other.inputs, self.outputs + other.outputs, self.custom + other.custom
+            _of_both(self.inputs, other.inputs), _of_both(self.outputs, other.outputs), custom
         )
 
     def data(self) -> dict[str, Any]:

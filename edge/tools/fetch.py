@@ -8,15 +8,20 @@ already, with the very same content, is not downloaded again.
 
 from __future__ import annotations
 
+import errno
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
+import struct
 import sys
 import tarfile
+import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -24,9 +29,21 @@ from typing import IO
 from edge import config, errors, log, process
 from edge.store import CHUNK, File, Store, hash_file
 
+try:
+    from lzma import LZMAError
+except ImportError:  # pyenv leaves it out where liblzma's headers are missing
+    LZMAError = zlib.error  # type: ignore[misc, assignment]
+
 TIMEOUT = 900.0
 MAX_ARCHIVE_BYTES = 1 << 30
 MAX_MEMBER_BYTES = 1 << 30
+# tarfile takes a header's whole extension into memory and searches it in quadratic time.
+MAX_EXTENSION_BYTES = 1 << 14
+AR = b"!<arch>\n"
+XZ = b"\xfd7zXZ\0"
+# What the libraries raise on archives that are damaged, or made to do damage.
+DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, OSError, EOFError, KeyError,
+          ValueError, OverflowError, RuntimeError, struct.error)  # fmt: skip
 _WHEEL = re.compile(
     r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[0-9][^-]*)-(?P<python>[^-]+)-(?P<abi>[^-]+)"
     r"-(?P<platform>[^-]+)\.whl"
@@ -204,36 +221,101 @@ def _extract(archive: Path, member: str, folder: Path) -> Path:
         if magic.startswith(b"PK"):
             with zipfile.ZipFile(archive) as zipped, zipped.open(member) as inner:
                 _bounded_copy(inner, target, MAX_MEMBER_BYTES)
-        elif magic == b"!<arch>\n":
-            _from_tar(_deb_data(archive, folder), f"./{member}", target)
+        elif magic == AR:
+            _from_tar(deb_data(archive), f"./{member}", target)
         else:
-            _from_tar(archive, member, target)
-    except (KeyError, zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise errors.FetchFailed(f"{archive.name} has no readable member {member}") from error
+            _from_tar(archive.open("rb"), member, target)
+    except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno not in {None, errno.EINVAL}:
+            raise  # no space, no permission: the archive is not at fault
+        raise errors.FetchFailed(
+            f"{archive.name} has no readable member {member}",
+            remedy="check the pin's member, and where the archive came from",
+        ) from error
     return target
 
 
-def _from_tar(archive: Path, member: str, target: Path) -> None:
-    with tarfile.open(archive) as tar:
+def _from_tar(archive: IO[bytes], member: str, target: Path) -> None:
+    with archive, open_tar(archive) as tar:
         inner = tar.extractfile(member)
         if inner is None:
             raise KeyError(member)
         _bounded_copy(inner, target, MAX_MEMBER_BYTES)
 
 
-def _deb_data(package: Path, folder: Path) -> Path:
-    """``data.tar.*`` of a ``.deb``: an ar archive of 60-byte headers (man 5 deb)."""
-    target = folder / "data.tar"
+class _Header(tarfile.TarInfo):
+    """A header of an archive that nobody vouches for.
+
+    tarfile takes a damaged header in the middle of an archive for its end, goes backwards at a
+    negative size (and then round and round), and reads extensions of any size into memory.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Header:
+        """The header in ``buf``; :class:`tarfile.ReadError` for anything but one or the end."""
+        try:
+            return super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if buf.strip(b"\0"):
+                raise tarfile.ReadError(f"damaged header: {error}") from error
+            raise
+
+    def _block(self, count: int) -> int:
+        """``count`` bytes in whole blocks: tarfile asks before it reads or skips them."""
+        extension = self.type in {
+            tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE,
+            tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK,
+        }  # fmt: skip
+        if count < 0 or (extension and count > MAX_EXTENSION_BYTES):
+            raise tarfile.ReadError(f"a header gives a size of {count} bytes")
+        return -(-count // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
+
+
+def open_tar(stream: IO[bytes]) -> tarfile.TarFile:
+    """The tar, compressed or not, that ``stream`` holds from here on; never trusted.
+
+    Reading it raises one of ``DAMAGE`` when it is none, here or at any member. Raises
+    :class:`errors.ToolMissing` for one under xz where Python has no lzma.
+    """
+    start = stream.tell()
+    if stream.read(len(XZ)) == XZ and importlib.util.find_spec("_lzma") is None:
+        raise errors.ToolMissing(
+            "this Python was built without lzma",
+            remedy="install liblzma-dev (xz-devel) and build Python again, or use another Python",
+        )
+    stream.seek(start)
+    return tarfile.open(fileobj=stream, tarinfo=_Header)
+
+
+def deb_data(package: Path) -> IO[bytes]:
+    """``data.tar.*`` of a ``.deb``, an ar archive of 60-byte headers (man 5 deb), at its start.
+
+    Raises :class:`KeyError` when there is none, and :class:`errors.FetchFailed` for one of more
+    than ``MAX_MEMBER_BYTES``.
+    """
     with package.open("rb") as stream:
-        stream.seek(8)
+        stream.seek(len(AR))
         while len(header := stream.read(60)) == 60:
-            size = int(header[48:58])
-            if header[:16].startswith(b"data.tar"):
-                with target.open("wb") as sink:
-                    sink.write(stream.read(min(size, MAX_MEMBER_BYTES)))
-                return target
+            digits = header[48:58].strip()
+            if not digits.isdigit() or header[58:] != b"`\n":
+                raise KeyError("data.tar")
+            size = int(digits)
+            if header.startswith(b"data.tar"):
+                return _copy_of(stream, size)
             stream.seek(size + size % 2, 1)
     raise KeyError("data.tar")
+
+
+def _copy_of(stream: IO[bytes], size: int) -> IO[bytes]:
+    """The next ``size`` bytes as a file of their own, at its start."""
+    if size > MAX_MEMBER_BYTES:
+        raise errors.FetchFailed(f"a package's data has {size} bytes; stopped")
+    copy = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
+    while size > 0 and (chunk := stream.read(min(size, CHUNK))):
+        copy.write(chunk)
+        size -= len(chunk)
+    copy.seek(0)
+    return copy
 
 
 def _bounded_copy(source: IO[bytes], target: Path, limit: int) -> None:

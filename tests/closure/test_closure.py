@@ -59,7 +59,13 @@ def test_every_type_absorbs_single_types() -> None:
 def test_types_of_different_places_are_kept_apart() -> None:
     inputs = Types(((1, ("int64_t",)), (0, ("float",)), (0, ("bool", "float"))))
     assert inputs.inputs == ((0, ("bool", "float")), (1, ("int64_t",)))
-    assert inputs.merged(Types(outputs=((0, ("bool",)),))).outputs == ((0, ("bool",)),)
+
+
+def test_merging_frees_a_place_that_one_side_does_not_restrict() -> None:
+    both = Types(((0, ("float",)), (1, ("int64_t",))), ((0, ("float",)),))
+    one = Types(((0, ("double",)),))
+    assert both.merged(one) == Types(((0, ("double", "float")),))
+    assert not both.merged(Types(custom=(("float", "int64_t", "float"),)))
 
 
 def test_types_allowed_globally_do_not_restrict_a_model_without_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import tarfile
@@ -9,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edge import errors
 from edge.config import Pin
@@ -42,13 +45,15 @@ def zip_with(names: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def deb_with(names: dict[str, bytes]) -> bytes:
-    def member(name: str, data: bytes) -> bytes:
-        head = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
-        return head + data + b"\n" * (len(data) % 2)
+def ar_member(name: str, data: bytes) -> bytes:
+    """A member of an ar archive: a header of 60 bytes, and data padded to an even size."""
+    head = f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
+    return head + data + b"\n" * (len(data) % 2)
 
+
+def deb_with(names: dict[str, bytes]) -> bytes:
     data = tar_with({f"./{name}": content for name, content in names.items()})
-    return b"!<arch>\n" + member("debian-binary", b"2.0\n") + member("data.tar.gz", data)
+    return b"!<arch>\n" + ar_member("debian-binary", b"2.0\n") + ar_member("data.tar.gz", data)
 
 
 @pytest.mark.parametrize("make", [tar_with, zip_with, deb_with])
@@ -90,8 +95,56 @@ def test_a_wrong_archive_is_not_even_opened(empty: Store, tmp_path: Path) -> Non
 def test_a_broken_archive_is_said(empty: Store, tmp_path: Path, data: bytes) -> None:
     (tmp_path / "f").write_bytes(data)
     pin = Pin(package=f"file:{tmp_path / 'f'}", member="a", sha256=SHA256)
-    with pytest.raises(errors.FetchFailed, match="no readable member a"):
+    with pytest.raises(errors.FetchFailed, match="no readable member a") as caught:
         fetch.fetch(empty, pin)
+    assert "where the archive came from" in caught.value.remedy
+
+
+WHOLE = [make({"other": b"x" * 99, "a": CONTENT}) for make in (tar_with, zip_with, deb_with)]
+
+
+@settings(max_examples=200)
+@given(st.data(), st.sampled_from(WHOLE))
+def test_damage_never_raises_anything_but_our_own(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, whole: bytes
+) -> None:
+    damaged = bytearray(whole)
+    for _ in range(data.draw(st.integers(0, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    folder = tmp_path_factory.mktemp("f")
+    (folder / "f").write_bytes(damaged[: data.draw(st.integers(0, len(damaged)))])
+    with contextlib.suppress(errors.FetchFailed):
+        assert fetch._extract(folder / "f", "a", folder).read_bytes()
+
+
+def test_a_disk_that_fails_is_not_the_archives_fault(
+    empty: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_bytes(WHOLE[0])
+
+    def full(*_words: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fetch, "_bounded_copy", full)
+    with pytest.raises(OSError, match="No space left"):
+        fetch._extract(tmp_path / "f", "a", tmp_path)
+
+
+def test_a_package_with_too_much_data_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetch, "MAX_MEMBER_BYTES", 10)
+    (tmp_path / "f").write_bytes(WHOLE[2])
+    with pytest.raises(errors.FetchFailed, match=r"a package's data has \d+ bytes"):
+        fetch.deb_data(tmp_path / "f")
+
+
+@pytest.mark.parametrize("before", [b"", b"odd", b"even"])
+def test_the_data_of_a_package_and_nothing_behind_it(tmp_path: Path, before: bytes) -> None:
+    members = [("debian-binary", before), ("data.tar.zst", b"the data"), ("other", b"x")]
+    (tmp_path / "f").write_bytes(fetch.AR + b"".join(ar_member(*each) for each in members))
+    with fetch.deb_data(tmp_path / "f") as data:
+        assert data.read() == b"the data"
 
 
 def test_a_missing_member_is_said(empty: Store, tmp_path: Path) -> None:

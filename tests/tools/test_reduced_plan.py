@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge import errors
-from edge.tools.reduced_plan import CONFIG, PROVIDERS, SETTINGS, Plan, Request, make_plan, write
+from edge.tools import ort_source
+from edge.tools.reduced_plan import (
+    CONFIG,
+    PROVIDERS,
+    SETTINGS,
+    Plan,
+    Request,
+    from_json,
+    make_plan,
+    write,
+)
 
 CLOSURE = """\
 # Generated from model.ort
@@ -54,6 +66,7 @@ def test_android_settings_and_command() -> None:
             "--cmake_generator=Ninja",
             "--build_java",
             "--build_shared_lib",
+            "--skip_submodule_sync",
             "--minimal_build=extended",
             "--enable_reduced_operator_type_support",
             "--disable_ml_ops",
@@ -65,6 +78,7 @@ def test_android_settings_and_command() -> None:
             "sparsetensor",
             "--skip_tests",
             "--cmake_extra_defines=onnxruntime_BUILD_UNIT_TESTS=OFF",
+            "--cmake_extra_defines=ANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON",
         ],
     }
     assert shlex.join(build(plan)) == (
@@ -119,13 +133,60 @@ def test_emsdk_by_release(version: str, emsdk: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "machine"), [("linux-x64", "x86_64"), ("linux-arm64", "aarch64")]
+    ("platform", "compiler"),
+    [
+        ("linux-x64", "x86_64-linux-gnu-g++ 11 or newer, for x86_64"),
+        ("linux-arm64", "aarch64-linux-gnu-g++ 11 or newer, for aarch64"),
+        ("linux-armhf", "arm-linux-gnueabihf-g++ 11 or newer, for armv7l"),
+    ],
 )
-def test_linux_command(platform: str, machine: str) -> None:
+def test_linux_command(platform: str, compiler: str) -> None:
     plan = make_plan(Request("1.32.0", platform), CLOSURE)
-    assert "--build_shared_lib" in build(plan)
-    assert f"Linux on {machine}, not as root" in plan.needs
+    words = build(plan)
+    for flag in ("--build_shared_lib", "--skip_submodule_sync", "--compile_no_warning_as_error"):
+        assert flag in words
+    assert words[words.index("--cmake_generator") + 1] == "Ninja"
+    assert words[words.index("--target") + 1] == "onnxruntime"
+    assert "--enable_lto" not in words
+    assert plan.needs[2:] == ("git", "Linux, not as root", "Ninja", compiler)
     assert plan.product == "build/MinSizeRel/libonnxruntime.so.1.32.0"
+    assert sorted(plan.files) == ["compile_options.cmake", CONFIG, "toolchain.cmake"]
+
+
+@pytest.mark.parametrize("platform", ["linux-x64", "linux-arm64", "linux-armhf"])
+def test_the_toolchain_file_is_found_from_the_folder_that_cmake_runs_in(platform: str) -> None:
+    plan = make_plan(Request("1.21.0", platform, config="Release"), CLOSURE)
+    words = build(plan)
+    place = Path(words[words.index("--build_dir") + 1]) / words[words.index("--config") + 1]
+    assert words[-3:-1] == ("--cmake_extra_defines", "onnxruntime_BUILD_UNIT_TESTS=OFF")
+    name, _, path = words[-1].partition("=")
+    assert name == "CMAKE_TOOLCHAIN_FILE"
+    assert os.path.normpath(place / path) in plan.files
+    assert plan.product == "build/Release/libonnxruntime.so.1.21.0"
+
+
+def test_a_linux_build_as_it_is_wished() -> None:
+    request = Request("1.21.0", "linux-x64", lto=True, config="Release", kernels="small")
+    plan = make_plan(request, CLOSURE)
+    assert "--enable_lto" in build(plan)
+    assert build(plan)[build(plan).index("--config") + 1] == "Release"
+    fast = make_plan(replace(request, kernels="fast"), CLOSURE)
+    differ = {name for name in plan.files if plan.files[name] != fast.files[name]}
+    assert differ == {"compile_options.cmake"}
+
+
+def test_pinned_sources_are_needed_and_not_fetched() -> None:
+    plan = make_plan(Request("1.21.0", "linux-x64", pinned=True), CLOSURE)
+    assert [words[:2] for words in plan.fetch] == [
+        ("python3", "-m"),
+        (".venv/bin/python", "-m"),
+    ]
+    needs = "\n".join(plan.needs)
+    assert "onnxruntime/: the sources of the release, unpacked" in plan.needs
+    assert "protoc 3.21.12 of the host" in plan.needs
+    for name, row in ort_source.dependencies("1.21.0").items():
+        assert f"dependencies/{name}/: {row.root} of {row.package}" in needs
+        assert row.sha256 in needs
 
 
 # ---------------------------------------------------------------------------------- flags
@@ -188,10 +249,23 @@ def test_flatbuffers_is_installed_before_the_build() -> None:
 
 
 @pytest.mark.parametrize("platform", PROVIDERS)
-def test_paths_are_relative(platform: str) -> None:
+def test_paths_are_relative_and_stay_in_the_folder(platform: str) -> None:
     plan = make_plan(Request("1.30.0", platform), CLOSURE)
     words = [word for command in plan.commands for word in command]
-    assert not [word for word in words if word.startswith("/") or ".." in word]
+    up = [word for word in words if ".." in word]
+    # From build/CONFIG, where CMake runs, to the plan's own folder.
+    linux = platform.startswith("linux")
+    assert up == (["CMAKE_TOOLCHAIN_FILE=../../toolchain.cmake"] if linux else [])
+    places = [*words, *plan.files, plan.product]
+    assert not [word for word in places if word.startswith("/") or "=/" in word]
+
+
+@pytest.mark.parametrize("platform", PROVIDERS)
+def test_all_commands_are_those_that_fetch_and_the_one_that_builds(platform: str) -> None:
+    plan = make_plan(Request("1.30.0", platform), CLOSURE)
+    assert plan.commands == (*plan.fetch, plan.build)
+    assert plan.fetch[0] == ort_source.clone_words("1.30.0", "onnxruntime")
+    assert plan.build[0] == plan.fetch[2][0] == ".venv/bin/python"
 
 
 @pytest.mark.parametrize("platform", PROVIDERS)
@@ -199,7 +273,8 @@ def test_written_files(tmp_path: Path, platform: str) -> None:
     plan = make_plan(Request("1.30.0", platform), CLOSURE.rstrip("\n"))
     write(plan, tmp_path / "a")
     write(make_plan(Request("1.30.0", platform), CLOSURE.rstrip("\n")), tmp_path / "b")
-    names = sorted(path.name for path in (tmp_path / "a").iterdir())
+    files = [path for path in (tmp_path / "a").rglob("*") if path.is_file()]
+    names = sorted(path.relative_to(tmp_path / "a").as_posix() for path in files)
     assert names == sorted({CONFIG, "plan.json", "plan.sh", *plan.files})
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
@@ -212,11 +287,11 @@ def test_json_says_planned_and_the_same_commands_as_the_script(tmp_path: Path) -
     write(plan, tmp_path)
     said = json.loads((tmp_path / "plan.json").read_text())
     script = (tmp_path / "plan.sh").read_text()
-    assert said["state"] == plan.state == "planned"
+    assert said["state"] == "planned"
     assert said["files"] == [CONFIG, SETTINGS]
     lines = script.partition('cd "$(dirname "$0")"\n')[2].splitlines()
     assert [shlex.split(line) for line in lines] == said["commands"]
-    assert "Planned, never built" in script
+    assert "Planned, not built: a reduced ONNX Runtime 1.29.0 for android." in script
 
 
 # --------------------------------------------------------------------------------- checks
@@ -234,19 +309,61 @@ def test_unknown_platform() -> None:
         make_plan(Request("1.29.0", "tvos"), CLOSURE)
 
 
-def test_ios_before_its_script_changed() -> None:
-    with pytest.raises(errors.ConfigError, match=r"from 1\.18 on"):
-        make_plan(Request("1.17.0", "ios"), CLOSURE)
+LINUX = Request("1.21.0", "linux-x64", pinned=True)
 
 
-def test_provider_of_another_platform() -> None:
-    with pytest.raises(errors.ConfigError, match="android has no provider coreml"):
-        make_plan(replace(ANDROID, providers=("coreml",)), CLOSURE)
+@pytest.mark.parametrize(
+    ("request_", "message", "remedy"),
+    [
+        (Request("1.17.0", "ios"), "from 1.18 on", "take a later release"),
+        (replace(ANDROID, providers=("coreml",)), "android has no provider coreml",
+         "it has: nnapi, webgpu, xnnpack"),
+        (replace(ANDROID, providers=("nnapi",), extended=False),
+         "execution providers need an extended minimal build", 'say minimal = "extended"'),
+        (Request("1.19.2", "browser", providers=("webgpu",)),
+         "onnxruntime 1.19.2 has no provider webgpu", "take 1.20.0 or later"),
+        (replace(LINUX, version="1.20.1"), "no dependencies of onnxruntime 1.20.1 are pinned",
+         'say dependencies = "fetched"'),
+        (replace(LINUX, platform="android"), "only builds for Linux", "fetched"),
+        (replace(LINUX, providers=("xnnpack",)), "without execution providers", "fetched"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_built_is_refused_with_what_to_do(
+    request_: Request, message: str, remedy: str
+) -> None:
+    with pytest.raises(errors.ConfigError, match=re.escape(message)) as caught:
+        make_plan(request_, CLOSURE)
+    assert remedy in caught.value.remedy
+    assert "[runtime.reduced]" in caught.value.remedy
 
 
-def test_provider_needs_an_extended_build() -> None:
-    with pytest.raises(errors.ConfigError, match="extended"):
-        make_plan(replace(ANDROID, providers=("nnapi",), extended=False), CLOSURE)
+def test_webgpu_from_its_first_release_on() -> None:
+    assert "--use_webgpu" in flags(
+        make_plan(Request("1.20.0", "browser", providers=("webgpu",)), CLOSURE)
+    )
+
+
+@pytest.mark.parametrize(("version", "told"), [("1.19.2", False), ("1.20.0", True)])
+def test_test_programs_that_old_packagers_want(version: str, told: bool) -> None:
+    found = flags(make_plan(replace(ANDROID, version=version), CLOSURE))
+    assert "--skip_tests" in found
+    assert ("--cmake_extra_defines=onnxruntime_BUILD_UNIT_TESTS=OFF" in found) is told
+
+
+@pytest.mark.parametrize("platform", PROVIDERS)
+def test_sources_without_git_are_taken_as_they_are(platform: str) -> None:
+    assert "--skip_submodule_sync" in flags(make_plan(Request("1.21.0", platform), CLOSURE))
+
+
+@pytest.mark.parametrize("version", ["1.19.2", "1.22.0", "1.29.0"])
+def test_android_libraries_load_on_16_kb_pages(version: str) -> None:
+    found = flags(make_plan(replace(ANDROID, version=version), CLOSURE))
+    assert "--cmake_extra_defines=ANDROID_SUPPORT_FLEXIBLE_PAGE_SIZES=ON" in found
+
+
+def test_a_request_comes_back_from_json() -> None:
+    request = replace(ANDROID, abis=("x86", "x86_64"), providers=("nnapi",))
+    assert from_json(json.loads(json.dumps(asdict(request)))) == request
 
 
 @pytest.mark.parametrize("closure", ["", "# nothing\n", "!globally_allowed_types;float\n", "Add\n"])

@@ -1,0 +1,155 @@
+"""Whether and how a target's runtime is built: what the command line wishes, what the host has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from edge import config, errors
+from edge.devices import DeviceSettings, open_device
+from edge.job import PENDING, Making
+from edge.registry import Lack
+from edge.store import File, Store
+from edge.tools import ort_source, ort_toolchain, remote_build
+from edge.tools.reduced_plan import Request
+
+Kind = Literal["", "prebuilt", "reduced", "reuse-superset"]
+KINDS: tuple[Kind, ...] = ("prebuilt", "reduced", "reuse-superset")
+
+
+@dataclass(frozen=True)
+class RuntimeWish:
+    """What the user says of runtimes.
+
+    ``kind``: empty is what the target is made for. ``planned``: nothing is built, the bundle
+    says how. ``source``: where the sources are. ``on``: the device to build on, None here.
+    """
+
+    kind: Kind = ""
+    planned: bool = False
+    source: Path | None = None
+    on: DeviceSettings | None = None
+
+    def of(self, target: config.Target) -> Kind:
+        """What it means for one target; :class:`errors.UsageError` for what cannot be had."""
+        if self.kind == "prebuilt" and not target.runtime.prebuilt:
+            raise errors.UsageError(
+                f"target {target.name} has no prebuilt runtime, it is always built",
+                remedy="leave --runtime out, or take the target without -reduced",
+            )
+        return self.kind or ("prebuilt" if target.runtime.prebuilt else "reduced")
+
+
+def wish(
+    kind: str, *, planned: bool, source: Path | None, on: DeviceSettings | None = None
+) -> RuntimeWish:
+    """The options of the command line, checked; a device that is this machine is none."""
+    if kind and kind not in KINDS:
+        raise errors.UsageError(
+            f"--runtime {kind!r} is not known", remedy=config.did_you_mean(kind, KINDS)
+        )
+    if source is not None and not source.exists():
+        raise errors.UsageError(f"--ort-source: {source} is not there")
+    if on and planned:
+        raise errors.UsageError(
+            f"--plan builds nothing, so nothing can be built --on {on.name}",
+            remedy="leave one of them out",
+        )
+    return RuntimeWish(kind, planned, source, on if on and on.kind != "local" else None)
+
+
+def making(
+    target: config.Target,
+    wish: RuntimeWish,
+    store: Store,
+    fetch: Callable[[config.Pin], File],
+    *,
+    dry: bool,
+) -> Making | None:
+    """How the target's runtime is built; None when it is taken as it comes.
+
+    A dry run does not connect: what a device has is unknown then, and the build is still to do.
+    """
+    kind = wish.of(target)
+    if kind == "prebuilt":
+        return None
+    unknown = File(Path(PENDING), PENDING, 0)
+    if wish.planned:
+        return Making(planned=True, source=unknown)
+    reduced, version = target.runtime.reduced, target.runtime.version
+    pins = ort_source.dependencies(version) if reduced.dependencies == "pinned" else {}
+    if dry and wish.source is None:
+        source = fetch(reduced.source) if reduced.source else unknown
+    else:
+        source = ort_source.find(store, version, reduced.source, wish.source)
+    return Making(
+        planned=False,
+        reuse=kind == "reuse-superset",
+        source=source,
+        dependencies={name: fetch(pin) for name, pin in pins.items()},
+        toolchain=_toolchain(target, wish, dry=dry),
+        where={
+            "log": str(store.root / "ort" / f"build-{target.name}.log"),
+            **({"device": remote_build.to_json(wish.on)} if wish.on else {}),
+        },
+    )
+
+
+def _request(target: config.Target) -> Request:
+    reduced = target.runtime.reduced
+    return Request(target.runtime.version, target.platform, pinned=reduced.dependencies == "pinned")
+
+
+@contextmanager
+def _host(wish: RuntimeWish) -> Iterator[ort_toolchain.Ask]:
+    """Asks the machine that builds."""
+    if wish.on is None:
+        yield ort_toolchain.local
+        return
+    with open_device(wish.on) as device:
+        yield remote_build.ask_of(device)
+
+
+def _toolchain(target: config.Target, wish: RuntimeWish, *, dry: bool) -> dict[str, str]:
+    request = _request(target)
+    if dry and wish.on:
+        names = ort_toolchain.versions(ort_toolchain.survey(request, lambda _words: None))
+        return dict.fromkeys(names, f"unknown: {wish.on.name} is not asked")
+    with _host(wish) as ask:
+        return ort_toolchain.versions(ort_toolchain.survey(request, ask))
+
+
+def toolchain_lacks(targets: Iterable[config.Target], wish: RuntimeWish) -> list[Lack]:
+    """What the machine that builds lacks for the runtimes that are to be built on it.
+
+    Raises :class:`errors.UsageError` for a device where nothing is to be built, and
+    :class:`errors.DeviceUnreachable` and :class:`errors.HostKeyRejected`.
+    """
+    building = [t for t in targets if wish.of(t) != "prebuilt" and not wish.planned]
+    if wish.on and not building:
+        raise errors.UsageError(
+            f"--on {wish.on.name}: no target builds its runtime",
+            remedy="say --runtime reduced, or leave --on out",
+        )
+    if not building:
+        return []
+    with _host(wish) as ask:
+        return [
+            Lack(target.name, what, remedy)
+            for target in building
+            for what, remedy in _missing(_request(target), wish.on, ask).items()
+        ]
+
+
+def _missing(request: Request, on: DeviceSettings | None, ask: ort_toolchain.Ask) -> dict[str, str]:
+    found = dict(ort_toolchain.missing(ort_toolchain.survey(request, ask)))
+    if on is None:
+        return found
+    found |= remote_build.lacks(request, ask)
+    return {
+        f"{what} on {on.name}": f"on {on.name}, for commands over SSH: {how}"
+        for what, how in found.items()
+    }
