@@ -18,7 +18,7 @@ from typing import Any, Literal
 from edge import bundle, config, errors, log, model
 from edge.bundle import BundleFile
 from edge.convert.compressed_size import compressed_size
-from edge.convert.measure_parity import measure_parity
+from edge.convert.measure_parity import hold
 from edge.convert.operator_closure import closure_config, operator_closure
 from edge.convert.run_artifact import run_artifact
 from edge.job import OPERATORS, PENDING, Job, Making, PendingFacts, Steps
@@ -321,25 +321,14 @@ def _parity(job: Job, artifact: File) -> list[dict[str, Any]]:
     golden = job.samples.tree(INDEX)
     for stage, file in (("canonical", job.canonical), (artifact.path.name, artifact)):
         ran = job.step(run_artifact, model=file, golden=golden)
-        held = job.step(
-            measure_parity,
-            actual=ran.tree(INDEX),
-            golden=golden,
-            tolerance=job.target.tolerance.model_dump(),
+        outputs = hold(
+            job,
+            ran,
+            f"the first stage that diverges is {stage}",
+            remedy="look at the step that made it, or widen [tolerance] of the target",
         )
-        if held.facts["reasons"]:
-            raise errors.ParityFailed(
-                f"{job.target.name}/{job.model.name}: the first stage that diverges is "
-                f"{stage}: {held.facts['reasons'][0]}" + _more(len(held.facts["reasons"]) - 1),
-                remedy="look at the step that made it, or widen [tolerance] of the target",
-            )
-        outputs = held.facts["outputs"]
         stages.append({"stage": stage, "runtime": ran.facts["runtime"], "outputs": outputs})
     return stages
-
-
-def _more(count: int) -> str:
-    return f" (and {count} more)" if count > 0 else ""
 
 
 def _sizes(

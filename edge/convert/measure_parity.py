@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edge import parity, samples
+from edge import errors, parity, samples
+from edge.job import Job
 from edge.step import Facts, step
+from edge.store import Result
 
 
 @step(version=1, tools=("numpy",), timeout=900)
@@ -39,3 +41,24 @@ def measure_parity(out: Path, *, actual: Path, golden: Path, tolerance: dict[str
         reasons += [f"{where}: {why}" for why in parity.verdict(result, limits)]
     reasons += [f"sample {s}, output {t.name!r}: not expected" for (s, _), t in found.items()]
     return {"outputs": measured, "reasons": reasons}
+
+
+def hold(job: Job, ran: Result, what: str, *, remedy: str) -> list[dict[str, Any]]:
+    """Facts ``outputs`` of ``ran`` (outputs in the samples' form) against the golden ones.
+
+    Raises :class:`errors.ParityFailed` with ``what`` and the first reason when they are outside
+    the target's tolerance.
+    """
+    held = job.step(
+        measure_parity,
+        actual=ran.tree(samples.INDEX),
+        golden=job.samples.tree(samples.INDEX),
+        tolerance=job.target.tolerance.model_dump(),
+    )
+    if reasons := held.facts["reasons"]:
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        raise errors.ParityFailed(
+            f"{job.target.name}/{job.model.name}: {what}: {reasons[0]}{more}", remedy=remedy
+        )
+    outputs: list[dict[str, Any]] = held.facts["outputs"]
+    return outputs

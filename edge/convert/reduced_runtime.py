@@ -19,7 +19,7 @@ from edge.convert import prove_runtime
 from edge.convert.build_reduced import UNSTRIPPED, build_reduced
 from edge.convert.check_library import check_library
 from edge.convert.closure_within import closure_within
-from edge.convert.measure_parity import measure_parity
+from edge.convert.measure_parity import hold
 from edge.convert.plan_reduced import plan_reduced
 from edge.convert.prove_coverage import prove_coverage
 from edge.convert.runtime_sizes import runtime_sizes
@@ -158,18 +158,8 @@ def prove(job: Job, made: Reduced, runner: File) -> dict[str, Any]:
             f"the built {library.path.name} says that it is {ran.facts['runtime']}, "
             f"the target pins {job.target.runtime.version}"
         )
-    held = job.step(
-        measure_parity,
-        actual=ran.tree(INDEX),
-        golden=golden,
-        tolerance=job.target.tolerance.model_dump(),
-    )
-    if held.facts["reasons"]:
-        raise errors.ParityFailed(
-            f"{job.target.name}/{job.model.name}: the built {library.path.name} computes "
-            f"something else: {held.facts['reasons'][0]}",
-            remedy="look at [runtime.reduced] of the target",
-        )
+    what = f"the built {library.path.name} computes something else"
+    outputs = hold(job, ran, what, remedy="look at [runtime.reduced] of the target")
     stranger = job.step(prove_runtime.outsider, config=made.built.file(OPERATORS))
     refused = job.step(
         prove_runtime.refuses,
@@ -177,7 +167,7 @@ def prove(job: Job, made: Reduced, runner: File) -> dict[str, Any]:
         model=stranger.file(prove_runtime.OUTSIDER),
         operator=stranger.facts["operator"],
     )
-    return {"by": by, "outputs": held.facts["outputs"], "refused": refused.facts["operator"]}
+    return {"by": by, "outputs": outputs, "refused": refused.facts["operator"]}
 
 
 def requires(job: Job, made: Reduced) -> dict[str, str]:
