@@ -135,7 +135,7 @@ def expected(source: Path) -> set[str]:
 def test_its_metadata(installed: Installed) -> None:
     said = Parser().parsestr(installed.wheel.read(f"{DIST_INFO}/METADATA").decode())
     assert (said["Name"], said["Version"]) == ("edgewright", __version__)
-    assert sorted(said.get_all("Provides-Extra", [])) == ["demo", "test"]
+    assert sorted(said.get_all("Provides-Extra", [])) == ["demo", "reduced", "test"]
     assert any(
         need.startswith("magika") and "extra == 'demo'" in need
         for need in said.get_all("Requires-Dist", [])
@@ -155,7 +155,10 @@ def test_it_knows_the_targets(installed: Installed, tmp_path: Path) -> None:
     done = installed.run(tmp_path, "edge", "targets", "--json")
     assert done.returncode == 0, done.stderr
     names = [target["name"] for target in json.loads(done.stdout)]
-    assert names == ["android", "browser", "ios", "linux-arm64", "linux-x64"]
+    assert names == [
+        "android", "browser", "ios", "linux-arm64", "linux-arm64-reduced",
+        "linux-armhf-reduced", "linux-x64", "linux-x64-reduced",
+    ]  # fmt: skip
 
 
 def test_it_builds(installed: Installed, tmp_path: Path, store: Store) -> None:

@@ -6,6 +6,7 @@ they generate; CMake and all that is behind it is :mod:`tests.tools.fake_toolcha
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -291,6 +292,17 @@ class Project:
             return edge(self.folder, self.store, *words, env=env)
 
 
+# The release's own module, which the target pins for another release.
+TEXT = "export {};\n"
+MODULE = {
+    "browser": f"""[[targets.browser.runtime.reduced.files]]
+path = "runtime/ort.wasm.min.mjs"
+package = "file:module.mjs"
+sha256 = "{hashlib.sha256(TEXT.encode()).hexdigest()}"
+"""
+}
+
+
 @pytest.fixture
 def project(
     request: pytest.FixtureRequest, tree: Path, download_store: Store, tmp_path: Path
@@ -306,8 +318,9 @@ def project(
     models.save(models.mlp(), folder / "mlp.onnx")
     (folder / "edge.toml").write_text(
         '[model]\nname = "mlp"\nsource = "mlp.onnx"\ndims = {batch = 2}\n'
-        f'[targets.{platform}.runtime]\nversion = "{VERSION}"\n'
+        f'[targets.{platform}.runtime]\nversion = "{VERSION}"\n{MODULE.get(platform, "")}'
     )
+    (folder / "module.mjs").write_text(TEXT)
     return Project(fake_toolchain.host(tmp_path / "host", platform), folder, Store(root), tree)
 
 
@@ -335,6 +348,15 @@ def test_a_bundle_with_a_runtime_that_was_built(project: Project, platform: str)
         assert [each["alignment"] for each in libraries] == [LARGE] * 3 + [SMALL] + [LARGE] * 2
     if platform != "browser":
         assert "built for this model's operators" in (folder / "app" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("project", ["browser"], indirect=True)
+def test_a_module_of_another_release_is_refused(project: Project) -> None:
+    text = (project.folder / "edge.toml").read_text()
+    (project.folder / "edge.toml").write_text(text.partition("[[")[0])
+    done = project.build("browser")
+    assert done.code == errors.ConfigError.exit_code
+    assert "the files of [runtime.reduced] are not those of 1.21.0" in done.err
 
 
 @pytest.mark.parametrize("project", ["android"], indirect=True)
