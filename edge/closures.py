@@ -13,6 +13,7 @@ from typing import Any
 from edge import config, errors, log, pipeline
 from edge.closure import Closure, coverage, from_json, text
 from edge.convert import prove_coverage, reduced_runtime
+from edge.convert.operator_closure import CLOSURE
 from edge.prepare import prepare
 from edge.tools import ort_source, reduced_plan
 
@@ -35,9 +36,14 @@ class Report:
         """What the build of the target's kind has no kernel for."""
         return [each for each in self.covers if not getattr(each, self.minimal)]
 
+    @property
+    def by_place(self) -> dict[tuple[str, int, str], coverage.Cover]:
+        """What is known of each entry of the closure, by its ``place``."""
+        return {(each.domain, each.opset, each.operator): each for each in self.covers}
+
     def to_json(self) -> dict[str, Any]:
         """The report for a machine."""
-        found = {(c.domain, c.operator, c.opset): c for c in self.covers}
+        found = self.by_place
         return {
             "target": self.target,
             "minimal": self.minimal,
@@ -49,7 +55,7 @@ class Report:
                     "opset": entry.opset,
                     "types": entry.types.data() if entry.types else None,
                     "node": entry.node,
-                    **_told(found.get((entry.domain, entry.operator, entry.opset))),
+                    **_told(found.get(entry.place)),
                 }
                 for entry in self.closure.entries
             ],
@@ -70,11 +76,9 @@ def report(context: pipeline.Context, target: config.Target) -> Report:
     prepared = [
         prepare(context.steps(), spec, context.request.base) for spec in context.request.models
     ]
-    jobs, _ = pipeline.close(context, target, prepared)
+    jobs, _ = pipeline.close(context, target, prepared, context.registry.recipe(target.recipe))
     job = jobs[0]
-    closure = from_json(
-        job.operator_closure().file(reduced_runtime.CLOSURE).path.read_text(encoding="utf-8")
-    )
+    closure = from_json(job.operator_closure().file(CLOSURE).path.read_text(encoding="utf-8"))
     minimal = target.runtime.reduced.minimal
     given = context.request.runtime.source
     pin = target.runtime.reduced.source
@@ -97,10 +101,10 @@ def report(context: pipeline.Context, target: config.Target) -> Report:
 
 def show(found: Report) -> None:
     """The table for a person."""
-    covers = {(c.domain, c.operator, c.opset): c for c in found.covers}
+    covers = found.by_place
     rows = []
     for entry in found.closure.entries:
-        cover = covers.get((entry.domain, entry.operator, entry.opset))
+        cover = covers.get(entry.place)
         kinds = (MARK[cover.base], MARK[cover.extended], cover.reason) if cover else ("", "", "")
         rows.append((entry.domain, str(entry.opset), entry.operator, entry.node, *kinds))
     columns = ("domain", "opset", "operator", "node", "base", "extended", "why not")

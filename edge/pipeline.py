@@ -238,7 +238,7 @@ def bundles(
 ) -> dict[str, tuple[tuple[BundleFile, ...], dict[str, Any]]]:
     """Files and manifest of every wanted model for one target, by model name."""
     recipe = context.registry.recipe(target.recipe)
-    jobs, closures = close(context, target, prepared)
+    jobs, closures = close(context, target, prepared, recipe)
     return {
         job.model.name: _bundle(recipe, job, each, closure)
         for job, each, closure in zip(jobs, prepared, closures, strict=True)
@@ -247,10 +247,9 @@ def bundles(
 
 
 def close(
-    context: Context, target: config.Target, prepared: Sequence[Prepared]
+    context: Context, target: config.Target, prepared: Sequence[Prepared], recipe: ModuleType
 ) -> tuple[list[Job], list[Result]]:
     """Jobs with artifact and the closure over all models, and each model's own closure."""
-    recipe = context.registry.recipe(target.recipe)
     wish = context.request.runtime
     made_how = making(target, wish, context.store, context.fetch, dry=context.dry)
     jobs = [_job(context, target, each, made_how) for each in prepared]

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,7 +80,7 @@ def options_of(request: reduced_plan.Request, configuration: str) -> reduction.O
         minimal="extended" if request.extended else "base",
         types=request.types,
         disabled_types=reduced_plan.unused_types(request, release, configuration),
-        ml_ops=re.search(r"^ai\.onnx\.ml;", configuration, re.MULTILINE) is not None,
+        ml_ops=reduced_plan.needs_ml(configuration),
         generation_ops=release < (1, 25),
         fp16_vectors=request.platform in ("linux-arm64", "android"),
         nchwc=request.platform == "linux-x64",

@@ -20,6 +20,7 @@ from edge.convert.build_reduced import UNSTRIPPED, build_reduced
 from edge.convert.check_library import check_library
 from edge.convert.closure_within import closure_within
 from edge.convert.measure_parity import hold
+from edge.convert.operator_closure import CLOSURE
 from edge.convert.plan_reduced import plan_reduced
 from edge.convert.prove_coverage import prove_coverage
 from edge.convert.runtime_sizes import runtime_sizes
@@ -30,7 +31,6 @@ from edge.tools import emulator
 from edge.tools.ort_cmake import LINUX
 from edge.tools.reduced_plan import Request
 
-CLOSURE = "closure.json"
 # What the table says beside how it is built.
 NOT_BUILT = ("source", "files", "full")
 PLANNED = "the reduced runtime: run plan/plan.sh where its needs are met"

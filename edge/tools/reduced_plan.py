@@ -293,13 +293,18 @@ def _reduction(request: Request, release: Release, closure: str) -> tuple[str, .
     flags += [f"--use_{provider}" for provider in sorted(request.providers)]
     if request.types:
         flags.append("--enable_reduced_operator_type_support")
-    if not re.search(r"^ai\.onnx\.ml;", closure, re.MULTILINE):
+    if not needs_ml(closure):
         flags.append("--disable_ml_ops")
     if release >= (1, 25):
         flags.append("--disable_generation_ops")
     if not request.exceptions:
         flags.append("--disable_exceptions")
     return (*flags, "--disable_types", *unused_types(request, release, closure))
+
+
+def needs_ml(closure: str) -> bool:
+    """Whether an operator configuration holds operators of the domain ``ai.onnx.ml``."""
+    return re.search(r"^ai\.onnx\.ml;", closure, re.MULTILINE) is not None
 
 
 def unused_types(request: Request, release: Release, closure: str) -> tuple[str, ...]:
