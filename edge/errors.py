@@ -7,6 +7,8 @@ device is not there, 4 a build, conversion or run failed, 5 inconclusive measure
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -98,3 +100,11 @@ class Inconclusive(EdgeError):
     """A measurement was taken but does not allow a verdict."""
 
     exit_code = 5
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """``did you mean 'x'?``, or the list of what is known."""
+    close = difflib.get_close_matches(word, known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return "known: " + ", ".join(known) if known else ""
