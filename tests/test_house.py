@@ -14,20 +14,23 @@ ROOT = process.PACKAGE_PARENT
 ROWS = (
     ("errors", "log", "process", "step"),
     ("config", "model", "store", "bundle", "samples", "graph", "parity", "stats", "protocol",
-     "closure"),
+     "closure", "choice", "choice_record", "pareto"),
     ("job", "devices"),
     ("sources", "convert", "tools", "probe"),
-    ("registry", "prepare", "manifest", "deploy", "bench", "results", "project",
-     "runtime_making"),
-    ("report", "pipeline", "explain", "closures", "field"),
+    ("registry", "prepare", "manifest", "assemble", "deploy", "bench", "rounds", "results",
+     "project", "runtime_making", "context"),
+    ("report", "report_variants", "report_files", "pipeline", "variants", "explain", "closures",
+     "field"),
     ("options",),
-    ("cli_field",),
+    ("cli_field", "cli_known"),
     ("cli", "__main__"),
 )  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(ROWS) for name in names}
 FILES = sorted((ROOT / "edge").rglob("*.py"))
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
-HEAVY = {"torch", "tensorflow", "onnxruntime", "onnx", "openvino", "coremltools", "paramiko",
+HEAVY = {"torch", "tensorflow", "keras", "tf2onnx", "h5py", "sklearn", "skl2onnx", "onnxmltools",
+         "skops", "joblib", "xgboost", "lightgbm", "onnxruntime", "onnx", "openvino",
+         "coremltools", "paramiko",
          "numpy", "onnxslim", "matplotlib", "rich", "jinja2", "elftools"}  # fmt: skip
 
 
