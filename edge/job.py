@@ -26,24 +26,37 @@ OPERATORS = "required_operators_and_types.config"
 Overlay = Callable[[str], Path | None]
 
 
-def tool_versions(tools: tuple[str, ...], pinned: Mapping[str, str]) -> dict[str, str]:
+def tool_versions(
+    tools: tuple[str, ...], pinned: Mapping[str, str], extra: str = ""
+) -> dict[str, str]:
     """Versions of the distributions that a step uses; pinned ones win over installed ones.
 
-    ``zlib`` is the library that Python was linked with.
+    ``zlib`` is the library that Python was linked with. ``a|b`` is the first that is installed,
+    ``a?`` is left out where it is not.
 
-    Raises :class:`errors.ToolMissing` naming the distribution that is not installed.
+    Raises :class:`errors.ToolMissing` naming the distribution that is not installed, and
+    ``extra``, the extra of this package that brings it.
     """
-    found = {}
+    found: dict[str, str] = {}
     for tool in tools:
-        try:
-            found[tool] = pinned.get(tool) or (
-                zlib.ZLIB_RUNTIME_VERSION if tool == "zlib" else version(tool)
-            )
-        except PackageNotFoundError as error:
+        names = tool.removesuffix("?").split("|")
+        known = [(name, has) for name in names if (has := pinned.get(name) or _installed(name))]
+        if not known and not tool.endswith("?"):
             raise errors.ToolMissing(
-                f"the Python package {tool} is not installed", remedy=f"pip install {tool}"
-            ) from error
+                f"the Python package {names[0]} is not installed",
+                remedy=f"pip install 'edgewright[{extra}]'" if extra else f"pip install {names[0]}",
+            )
+        found |= dict(known[:1])
     return found
+
+
+def _installed(name: str) -> str:
+    if name == "zlib":
+        return zlib.ZLIB_RUNTIME_VERSION
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
 
 
 @dataclass
@@ -61,18 +74,28 @@ class Steps:
     used: list[Result] = field(default_factory=list)
 
     def run(
-        self, step: Step, arguments: Mapping[str, Any], *, ort: str = "", title: str = ""
+        self,
+        step: Step,
+        arguments: Mapping[str, Any],
+        *,
+        ort: str = "",
+        title: str = "",
+        environment: process.Environment | None = None,
     ) -> Result:
         """The step's result for these arguments: stored, made, or (dry) pending.
 
         :class:`File` arguments are inputs, all others parameters. ``ort`` is the onnxruntime
-        release that the step must run under (default: the installed one).
+        release that the step must run under (default: the installed one); ``environment`` is
+        another Python to run in, all of whose versions go into the key.
         """
-        ingredients = _ingredients(step, arguments, {"onnxruntime": ort} if ort else {})
+        pinned = {"onnxruntime": ort} if ort else {}
+        tools = environment.versions if environment else _tools(step, pinned)
+        ingredients = _ingredients(step, arguments, tools)
         pending = PENDING in {value.get("sha256") for value in ingredients["inputs"].values()}
         result = None if pending else self._stored(ingredients)
         if result is None:
-            result = self._make(step, arguments, ingredients, title or step.name)
+            doing = (title or step.name, environment)
+            result = self._make(step, arguments, ingredients, doing)
         self.used.append(result)
         return result
 
@@ -85,11 +108,16 @@ class Steps:
             return None
 
     def _make(
-        self, step: Step, arguments: Mapping[str, Any], ingredients: dict[str, Any], title: str
+        self,
+        step: Step,
+        arguments: Mapping[str, Any],
+        ingredients: dict[str, Any],
+        doing: tuple[str, process.Environment | None],
     ) -> Result:
         if self.dry:
             return Result(step.name, PENDING, ingredients, Path(), PendingFiles(), PendingFacts())
-        wanted = ingredients["tools"].get("onnxruntime", "")
+        title, environment = doing
+        wanted = "" if environment else ingredients["tools"].get("onnxruntime", "")
         overlay = self.overlay(wanted) if wanted else None
         plain = {k: v.path if isinstance(v, File) else v for k, v in arguments.items()}
         with log.step(title) as running:
@@ -97,7 +125,7 @@ class Steps:
 
             def make(out: Path) -> dict[str, Any] | None:
                 ran.append(step)
-                facts = _call(step, {"out": out, **plain}, overlay)
+                facts = _call(step, {"out": out, **plain}, overlay, environment)
                 _unchanged(arguments)
                 return facts
 
@@ -115,7 +143,7 @@ class Steps:
         Under the installed onnxruntime, where the step uses it.
         """
         # As the store reads it: tuples are lists there.
-        wanted = json.loads(canonical_json(_ingredients(step, arguments, {})))
+        wanted = json.loads(canonical_json(_ingredients(step, arguments, _tools(step, {}))))
         return [
             result
             for result in self.store.made_by(step.name)
@@ -141,26 +169,46 @@ def _unchanged(arguments: Mapping[str, Any]) -> None:
                 )
 
 
-def _call(step: Step, arguments: dict[str, Any], overlay: Path | None) -> dict[str, Any] | None:
+def _call(
+    step: Step,
+    arguments: dict[str, Any],
+    overlay: Path | None,
+    environment: process.Environment | None,
+) -> dict[str, Any] | None:
     if not step.isolated:
         return step.function(**arguments)
-    facts = process.run_python(step.address, arguments, timeout=step.timeout, overlay=overlay)
+    facts = process.run_python(
+        step.address, arguments, timeout=step.timeout, overlay=overlay, environment=environment
+    )
     return facts if isinstance(facts, dict) else None
 
 
+def _tools(step: Step, pinned: Mapping[str, str]) -> Mapping[str, str]:
+    return tool_versions(step.tools, pinned, step.extra)
+
+
 def _ingredients(
-    step: Step, arguments: Mapping[str, Any], pinned: Mapping[str, str]
+    step: Step, arguments: Mapping[str, Any], tools: Mapping[str, str]
 ) -> dict[str, Any]:
     files = {name: value for name, value in arguments.items() if isinstance(value, File)}
     return {
         "step": step.name,
         "version": step.version,
         "parameters": {
-            k: v for k, v in arguments.items() if k not in files and k not in step.aside
+            k: _kept(k, v, step.aside)
+            for k, v in arguments.items()
+            if k not in files and k not in step.aside
         },
         "inputs": {name: file.identity() for name, file in files.items()},
-        "tools": tool_versions(step.tools, pinned),
+        "tools": dict(tools),
     }
+
+
+def _kept(name: str, value: Any, aside: tuple[str, ...]) -> Any:
+    """A parameter without those of its entries that are not in the key."""
+    if not isinstance(value, Mapping):
+        return value
+    return {key: item for key, item in value.items() if f"{name}.{key}" not in aside}
 
 
 @dataclass(frozen=True)

@@ -196,25 +196,40 @@ def which(name: str) -> Path | None:
     return Path(found) if found else None
 
 
+@dataclass(frozen=True)
+class Environment:
+    """Another Python than this one: its interpreter and the ``versions`` of what is in it.
+
+    ``path`` is a folder that holds this package alone: what lies beside it here may be all that
+    the other environment is there to avoid.
+    """
+
+    python: Path
+    path: Path
+    versions: Mapping[str, str]
+
+
 def run_python(
     function: str,
     arguments: Mapping[str, Any],
     *,
     timeout: float,
     overlay: Path | None = None,
+    environment: Environment | None = None,
 ) -> Any:
     """Call ``module:name`` with keyword ``arguments`` in a process of its own.
 
     Arguments and the returned value are JSON plus :class:`pathlib.Path`. ``overlay`` is a folder
-    of packages that win over the installed ones (another onnxruntime release). An
-    :class:`errors.EdgeError` raised there is raised here; any other end, a native crash
-    included, is :class:`errors.StepFailed` with the last lines printed.
+    of packages that win over the installed ones (another onnxruntime release); ``environment``
+    is another Python to run in. An :class:`errors.EdgeError` raised there is raised here; any
+    other end, a native crash included, is :class:`errors.StepFailed` with the last lines printed.
     """
     call = {"function": function, "arguments": _encode(dict(arguments))}
+    python = environment.python if environment else sys.executable
     done = run(
-        [sys.executable, "-P", "-c", "from edge import process; process.child()"],
+        [python, "-P", "-c", "from edge import process; process.child()"],
         timeout=timeout,
-        env=_child_environment(overlay),
+        env=_child_environment(overlay, environment),
         stdin=json.dumps(call).encode(),
         check=False,
     )
@@ -235,12 +250,20 @@ def _result_of(answer: dict[str, Any]) -> Any:
     return _decode(answer["value"])
 
 
-def _child_environment(overlay: Path | None) -> dict[str, str]:
+def _child_environment(overlay: Path | None, environment: Environment | None) -> dict[str, str]:
     paths = [str(overlay)] if overlay else []
-    paths += [str(PACKAGE_PARENT), os.environ.get("PYTHONPATH", "")]
+    if environment:
+        paths += [str(environment.path)]
+    else:
+        paths += [str(PACKAGE_PARENT), os.environ.get("PYTHONPATH", "")]
     joined = os.pathsep.join(path for path in paths if path)
-    # From 1.29 onnxruntime reports its use to its maker unless it is told not to.
-    return {**os.environ, "PYTHONPATH": joined, "ORT_DISABLE_TELEMETRY": "1"}
+    # Where another Python's own places are said, they are not this environment's.
+    strange = ("PYTHONHOME", "VIRTUAL_ENV") if environment else ()
+    kept = {name: value for name, value in os.environ.items() if name not in strange}
+    # From 1.29 onnxruntime reports its use to its maker unless it is told not to. Sets of
+    # strings have another order in every process unless hashes are seeded.
+    fixed = {"PYTHONPATH": joined, "ORT_DISABLE_TELEMETRY": "1", "PYTHONHASHSEED": "0"}
+    return {**kept, **fixed}
 
 
 def child() -> None:

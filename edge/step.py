@@ -21,7 +21,9 @@ Facts = dict[str, Any]
 class Step:
     """A step: ``tools`` are distributions whose installed versions go into the key.
 
-    ``aside`` are arguments that say where and how a result is made, never what: not in the key.
+    Of ``a|b`` one is needed, ``a?`` is used where it is installed; ``extra`` is the extra of this
+    package that brings them. ``aside`` are arguments that say where and how a result is made,
+    never what: not in the key; ``a.b`` is the entry ``b`` of the argument ``a``.
     """
 
     function: Callable[..., Facts | None]
@@ -30,6 +32,7 @@ class Step:
     isolated: bool
     timeout: float
     aside: tuple[str, ...] = ()
+    extra: str = ""
 
     @property
     def name(self) -> str:
@@ -49,10 +52,11 @@ def step(
     isolated: bool = True,
     timeout: float = 1800,
     aside: tuple[str, ...] = (),
+    extra: str = "",
 ) -> Callable[[Callable[..., Facts | None]], Step]:
     """Declare a step. ``isolated`` steps run in a process of their own, native code must."""
 
     def declare(function: Callable[..., Facts | None]) -> Step:
-        return Step(function, version, tools, isolated, timeout, aside)
+        return Step(function, version, tools, isolated, timeout, aside, extra)
 
     return declare

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from edge import errors
-from edge.job import PENDING, Making, Steps
+from edge.job import PENDING, Making, Steps, tool_versions
+from edge.process import Environment
 from edge.step import Facts, step
 from edge.store import File, Store, as_file
 
@@ -208,3 +209,46 @@ def test_a_runtime_is_built_only_where_that_was_asked_for() -> None:
     making = Making(planned=True, source=File(Path(PENDING), PENDING, 0))
     assert not making.reuse
     assert (making.dependencies, making.toolchain, making.where) == ({}, {}, {})
+
+
+@step(version=1, isolated=False, aside=("options.trusted", "where"))
+def careful(out: Path, *, options: dict[str, Any], where: str) -> Facts:
+    del out
+    return {"trusted": options["trusted"], "where": where}
+
+
+def test_what_stands_aside_is_given_and_not_in_the_key(steps: Steps) -> None:
+    first = steps.run(careful, {"options": {"trusted": True, "n": 1}, "where": "here"})
+    assert first.facts == {"trusted": True, "where": "here"}
+    again = steps.run(careful, {"options": {"trusted": False, "n": 1}, "where": "there"})
+    assert again.key == first.key
+    assert steps.run(careful, {"options": {"trusted": True, "n": 2}, "where": ""}).key != first.key
+
+
+@pytest.mark.parametrize(
+    ("tools", "found"),
+    [
+        (("no-such-tool|numpy",), ["numpy"]),
+        (("no-such-tool?", "numpy"), ["numpy"]),
+        (("numpy|onnx",), ["numpy"]),
+        (("no-such|nor-this?",), []),
+    ],
+)
+def test_tools_may_have_other_names_or_be_left_out(
+    tools: tuple[str, ...], found: list[str]
+) -> None:
+    assert list(tool_versions(tools, {})) == found
+
+
+def test_a_missing_tool_names_the_extra_that_brings_it() -> None:
+    with pytest.raises(errors.ToolMissing, match="the Python package no-such-tool") as caught:
+        tool_versions(("no-such-tool|nor-this",), {}, "torch")
+    assert caught.value.remedy == "pip install 'edgewright[torch]'"
+
+
+def test_an_environments_versions_are_the_key(steps: Steps, tmp_path: Path) -> None:
+    """All of them: what a converter imports is not known beforehand."""
+    there = Environment(tmp_path / "python", tmp_path, {"numpy": "1.0", "x": "2"})
+    dry = Steps(steps.store, steps.overlay, dry=True)
+    found = dry.run(careful, {"options": {}, "where": ""}, environment=there)
+    assert found.ingredients["tools"] == {"numpy": "1.0", "x": "2"}

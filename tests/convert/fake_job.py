@@ -9,6 +9,7 @@ from typing import Any
 
 from edge.config import ModelSpec, Pin, ProjectFile, Target
 from edge.job import Job, Making, PendingFacts, Steps
+from edge.process import Environment
 from edge.registry import Registry
 from edge.step import Step
 from edge.store import File, Result, Store
@@ -30,7 +31,13 @@ class Recorder(Steps):
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def run(
-        self, step: Step, arguments: Mapping[str, Any], *, ort: str = "", title: str = ""
+        self,
+        step: Step,
+        arguments: Mapping[str, Any],
+        *,
+        ort: str = "",
+        title: str = "",
+        environment: Environment | None = None,
     ) -> Result:
         self.calls.append((step.name, dict(arguments)))
         return result(step.name, self.facts.get(step.name, PendingFacts()))

@@ -44,6 +44,8 @@ os.geteuid = lambda: int(os.environ.get("FAKE_EUID", "1000"))
 if os.environ.get("FAKE_HOST") == "macos" and "/tools/ci_build/" in "".join(sys.orig_argv[1:2]):
     import platform, shutil, subprocess, urllib.request
     sys.platform = "darwin"
+    # Where it is installed the tree's scripts import torch, which would look for a Mac's libraries.
+    sys.modules["torch"] = None
     platform.system = lambda: "Darwin"
 """
 
