@@ -1,0 +1,74 @@
+"""What every source framework does alike: it runs the user's model, and that is the truth.
+
+A framework's file gives a :data:`Runner` for a source; golden samples and accuracies come from
+it, never from the converted model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edge import errors, samples
+from edge.convert.run_model import finite
+from edge.step import Facts
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+# Not in keys: what may be opened says nothing of what is in it.
+TRUST = ("options.allow_pickle",)
+# Inputs by name -> outputs in the order of the exported model.
+Runner = Callable[[Mapping[str, "Array"]], "Sequence[Array]"]
+
+
+def write_golden(
+    out: Path,
+    run: Runner,
+    *,
+    cases: Path,
+    inputs: list[dict[str, Any]],
+    names: list[str],
+) -> Facts:
+    """Golden samples: the inputs of ``cases`` with the outputs that ``run`` gives for them.
+
+    ``cases`` is the index file (``samples.tsv``) of samples that hold inputs; ``inputs`` are
+    BoundInput.to_json values: constant ones are fed and left out, since the deployed model does
+    not have them. ``names`` are the exported model's outputs in order. Facts: ``samples`` (their
+    number) and ``not_finite`` (names of outputs that hold NaN or infinity).
+
+    Raises :class:`errors.ModelRefused` for a model that gives other outputs each time.
+    """
+    constant = {each["name"] for each in inputs if each["constant"] is not None}
+    given = samples.cases(cases.parent, "input")
+    pairs = []
+    for case in given:
+        kept = {name: array for name, array in case.items() if name not in constant}
+        pairs.append((kept, named(run(case), names)))
+    if pairs and not _same(pairs[0][1], named(run(given[0]), names)):
+        raise errors.ModelRefused(
+            "the model gives other outputs each time it is run (RandomNormal, an active Dropout "
+            "or the like); nothing could be proven about it",
+            remedy="make the randomness an input, or give the operator a seed",
+        )
+    samples.write(out, pairs)
+    odd = {name for _, outputs in pairs for name, array in outputs.items() if not finite(array)}
+    return {"samples": len(pairs), "not_finite": sorted(odd)}
+
+
+def named(outputs: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:
+    """Outputs by the exported model's names; :class:`errors.StepFailed` when they do not match."""
+    if len(outputs) != len(names):
+        raise errors.StepFailed(
+            f"the source gives {len(outputs)} outputs, the exported model {len(names)}: "
+            f"{', '.join(names)}",
+            remedy="please report the model: its outputs were not taken over one by one",
+        )
+    return dict(zip(names, outputs, strict=True))
+
+
+def _same(first: dict[str, Array], second: dict[str, Array]) -> bool:
+    return all(first[name].tobytes() == second[name].tobytes() for name in first)
