@@ -66,7 +66,7 @@ def make_bundles(project: Path) -> tuple[Path, Path]:
     from onnx import TensorProto, numpy_helper
 
     path = project / "model.onnx"
-    source = locate("pkg:magika/models/standard_v3_3/model.onnx", project)
+    source = locate("pkg:magika/models/standard_v3_3/model.onnx", project).path
     text = (ROOT / "edge.toml").read_text()
     (project / "edge.toml").write_text(re.sub(r'source = ".*"', 'source = "model.onnx"', text))
     model = onnx.load(source)

@@ -36,7 +36,7 @@ def main() -> None:
         environment = {**os.environ, "CI": "1"}
         (folder / "edge.toml").write_text((ROOT / "edge.toml").read_text())
         (folder / "model.onnx").write_bytes(
-            locate("pkg:magika/models/standard_v3_3/model.onnx", folder).read_bytes()
+            locate("pkg:magika/models/standard_v3_3/model.onnx", folder).path.read_bytes()
         )
         build = [sys.executable, str(ROOT / "build.py"), "--target", "all"]
         convert = [sys.executable, "-m", "onnxruntime.tools.convert_onnx_models_to_ort"]

@@ -369,7 +369,8 @@ def bench(
         checked = check(device, *arguments, options)
         step.note = f"{len(checked.outputs)} outputs, {checked.fetched} not bit-exact"
     before = dict(context())
-    runs = tuple(_time(device, release, options, number) for number in range(options.repeats))
+    names = [f"process {number + 1} of {options.repeats}" for number in range(options.repeats)]
+    runs = tuple(timed(device, release, options, name) for name in names)
     after = dict(context())
     summary = stats.summarize([loop_of(run) for run in runs])
     busy = options.provider in HOST_CPU_PROVIDERS
@@ -380,10 +381,11 @@ def bench(
     return Measurement(checked, runs, summary, verdict, before, after, options, same)
 
 
-def _time(device: Device, release: Release, options: BenchOptions, number: int) -> Run:
+def timed(device: Device, release: Release, options: BenchOptions, title: str) -> Run:
+    """One timed run in a fresh process, logged as a step called ``title``."""
     words = [*release.runner, *options.common(release.folder), *options.timed()]
     timeout = options.timeout + options.max_seconds + WARMUP_LIMIT_NS / 1e9
-    with log.step(f"process {number + 1} of {options.repeats}") as step:
+    with log.step(title) as step:
         run = _start(device, words, timeout)
         _did_what_was_asked(run, options)
         if not run.samples_ns:

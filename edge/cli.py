@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from edge import __version__, cli_field, errors, log, process
+from edge import __version__, cli_field, cli_known, errors, log, process
 from edge.options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -28,7 +28,9 @@ from edge.options import (
     OrtSourceOption,
     OutputOption,
     PackOption,
+    PickleOption,
     PlanOption,
+    PrecisionOption,
     RuntimeOption,
     SamplesOption,
     SetOption,
@@ -38,12 +40,11 @@ from edge.options import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import FrameType
 
-    from edge.config import Target
+    from edge.context import Context
     from edge.devices import DeviceSettings
-    from edge.pipeline import Context, Outcome
+    from edge.pipeline import Outcome
     from edge.project import Project
     from edge.runtime_making import RuntimeWish
 
@@ -149,11 +150,12 @@ def _context(
     output: str,
     embed: bool = False,
     runtime: RuntimeWish,
+    allow_pickle: bool = False,
     pack: bool = False,
     jobs: int = 2,
     dry: bool = False,
 ) -> Context:
-    from edge.pipeline import Context, Request
+    from edge.context import Context, Request
     from edge.store import Store, default_root
 
     request = Request(
@@ -164,6 +166,7 @@ def _context(
         output=project.output(output),
         embed_runtime=embed,
         runtime=runtime,
+        allow_pickle=allow_pickle,
         pack=pack,
         jobs=jobs,
         only=project.only,
@@ -180,7 +183,9 @@ def build(
     model_version: VersionOption = "",
     samples: SamplesOption = "",
     dim: DimOption = [],
+    precision: PrecisionOption = "",
     set_: SetOption = [],
+    allow_pickle: PickleOption = False,
     output: OutputOption = "",
     embed_runtime: EmbedOption = False,
     runtime: RuntimeOption = "",
@@ -196,13 +201,23 @@ def build(
     from edge.project import Said, load, parse_dims
     from edge.runtime_making import wish
 
-    project = load(config, Said(model, name, model_version, samples, parse_dims(dim), tuple(set_)))
+    said = Said(
+        model,
+        name,
+        model_version,
+        samples,
+        parse_dims(dim),
+        settings=tuple(set_),
+        precision=precision,
+    )
+    project = load(config, said)
     context = _context(
         project,
         target,
         output=output,
         embed=embed_runtime,
         runtime=wish(runtime, planned=plan, source=ort_source, on=_host(project, on)),
+        allow_pickle=allow_pickle,
         pack=pack,
         jobs=jobs,
     )
@@ -252,7 +267,9 @@ def explain(
     model_version: VersionOption = "",
     samples: SamplesOption = "",
     dim: DimOption = [],
+    precision: PrecisionOption = "",
     set_: SetOption = [],
+    allow_pickle: PickleOption = False,
     output: OutputOption = "",
     embed_runtime: EmbedOption = False,
     runtime: RuntimeOption = "",
@@ -266,13 +283,23 @@ def explain(
     from edge.project import Said, load, parse_dims
     from edge.runtime_making import wish
 
-    project = load(config, Said(model, name, model_version, samples, parse_dims(dim), tuple(set_)))
+    said = Said(
+        model,
+        name,
+        model_version,
+        samples,
+        parse_dims(dim),
+        settings=tuple(set_),
+        precision=precision,
+    )
+    project = load(config, said)
     context = _context(
         project,
         target,
         output=output,
         embed=embed_runtime,
         runtime=wish(runtime, planned=plan, source=ort_source, on=_host(project, on)),
+        allow_pickle=allow_pickle,
         dry=True,
     )
     reports = explaining.explain(context)
@@ -289,7 +316,9 @@ def closure(
     config: ConfigOption = DEFAULT_CONFIG,
     model: ModelOption = "",
     dim: DimOption = [],
+    precision: PrecisionOption = "",
     set_: SetOption = [],
+    allow_pickle: PickleOption = False,
     ort_source: OrtSourceOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -298,9 +327,10 @@ def closure(
     from edge.project import Said, load, parse_dims
     from edge.runtime_making import wish
 
-    project = load(config, Said(model, "", "", "", parse_dims(dim), tuple(set_)))
+    said = Said(model, dims=parse_dims(dim), settings=tuple(set_), precision=precision)
+    project = load(config, said)
     planned = wish("", planned=True, source=ort_source)
-    context = _context(project, [target], output="", runtime=planned)
+    context = _context(project, [target], output="", runtime=planned, allow_pickle=allow_pickle)
     if len(context.request.targets) != 1:
         raise errors.UsageError(f"{target} is no single target", remedy="edge targets lists them")
     found = closures.report(context, context.request.targets[0])
@@ -318,73 +348,9 @@ def closure(
     raise typer.Exit(code)
 
 
-def _targets(config: Path, names: list[str]) -> list[Target]:
-    """The targets of these names, or all, as the project sees them; it needs no model."""
-    from edge.config import ProjectFile, read_project
-    from edge.registry import Registry
-
-    registry = Registry(config.resolve().parent)
-    project = read_project(config) if config.is_file() else ProjectFile()
-    chosen = names or registry.target_names()
-    return [registry.target(name, project, str(config)) for name in chosen]
-
-
-@app.command()
-def targets(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:
-    """List the targets that can be built."""
-    found = _targets(config, [])
-    if as_json:
-        say_json([each.model_dump(mode="json") for each in found])
-        return
-    rows = [
-        (t.name, t.recipe, f"{t.runtime.name} {t.runtime.version}", t.description) for t in found
-    ]
-    log.table("targets", ("target", "recipe", "runtime", "what"), rows)
-
-
-@app.command()
-def doctor(
-    config: ConfigOption = DEFAULT_CONFIG,
-    target: TargetOption = [],
-    as_json: JsonOption = False,
-) -> None:
-    """Say what this host can build, and for the rest what is missing and how to get it."""
-    from edge.registry import preflight
-    from edge.runtime_making import RuntimeWish, toolchain_lacks
-    from edge.store import Store, default_root
-
-    found = _targets(config, [name for name in target if name != "all"])
-    lacks = preflight(Store(default_root()), found, embed=False)
-    lacks += toolchain_lacks(found, RuntimeWish())
-    rows = []
-    for each in found:
-        missing = [lack for lack in lacks if lack.target == each.name]
-        state = "missing: " + ", ".join(lack.what for lack in missing) if missing else "ready"
-        rows.append((each.name, state, "; ".join(lack.remedy for lack in missing)))
-    log.table("this host", ("target", "state", "fix"), rows)
-    if as_json:
-        say_json([{"target": t, "state": s, "fix": f} for t, s, f in rows])
-    # As with build, those that build their runtime count where they are named.
-    counted = {each.name for each in found if target or each.runtime.prebuilt}
-    lacking = any(lack.target in counted for lack in lacks)
-    raise typer.Exit(errors.Unavailable.exit_code if lacking else 0)
-
-
-@app.command()
-def schema(
-    kind: Annotated[str, typer.Argument(help="project, target, devices or manifest.")] = "",
-) -> None:
-    """Print the JSON Schema of a file; without a name, of all of them."""
-    from edge.config import SCHEMAS, did_you_mean
-    from edge.manifest import SCHEMA
-
-    found = {name: model.model_json_schema() for name, model in SCHEMAS.items()}
-    found["manifest"] = SCHEMA
-    if kind and kind not in found:
-        raise errors.UsageError(f"no schema {kind!r}", remedy=did_you_mean(kind, sorted(found)))
-    say_json(found[kind] if kind else found)
-
-
+app.command("targets")(cli_known.targets)
+app.command("doctor")(cli_known.doctor)
+app.command("schema")(cli_known.schema)
 app.command("deploy")(cli_field.deploy)
 app.command("bench")(cli_field.measure)
 app.command("report")(cli_field.compare)

@@ -71,7 +71,7 @@ def deploy(
 def _warn_of_older_bundles(project: Project, target: str, output: str) -> None:
     """What lies in the folder may not be what the project would build now."""
     from edge import explain
-    from edge.pipeline import Context, Request
+    from edge.context import Context, Request
     from edge.store import Store, default_root
 
     request = Request(
@@ -164,28 +164,30 @@ def compare(
     output: OutputOption = "",
     results: ResultsOption = "",
     write: Annotated[
-        list[Path], typer.Option("--write", "-w", help="Also write .json, .csv or .md.")
+        list[Path], typer.Option("--write", "-w", help="Also write .json, .csv, .md or .html.")
     ] = [],
     as_json: JsonOption = False,
 ) -> None:
-    """Compare targets and devices: sizes, load, latency, memory, parity of each model."""
-    from edge import field, report
+    """Compare targets and devices: sizes, load, latency, memory, parity; precisions tried."""
+    from edge import field, report, report_files, report_variants
     from edge.project import Said, load
     from edge.results import Results
 
     project = load(config, Said())
     folder = project.output(output)
     found = report.compare(Results(project.results(results)).latest(), field.built_bundles(folder))
-    if not found:
+    choices = report_variants.read_all(folder)
+    if not (found or choices):
         raise errors.UsageError(
             f"there is nothing to compare in {folder}", remedy="edge build, then edge bench"
         )
     report.show(found)
+    report_variants.show(choices)
     for path in write:
-        report.write(found, path)
+        report_files.write(path, found, choices)
         log.say(f"wrote {path}")
     if as_json:
-        sys.stdout.write(report.to_json(found))
+        sys.stdout.write(report_files.to_json(found, choices))
 
 
 def devices(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:

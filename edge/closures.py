@@ -12,6 +12,7 @@ from typing import Any
 
 from edge import config, errors, log, pipeline
 from edge.closure import Closure, coverage, from_json, text
+from edge.context import Context
 from edge.convert import prove_coverage, reduced_runtime
 from edge.convert.operator_closure import CLOSURE
 from edge.prepare import prepare
@@ -68,16 +69,17 @@ def _told(cover: coverage.Cover | None) -> Mapping[str, Any]:
     return {"base": cover.base, "extended": cover.extended, "reason": cover.reason}
 
 
-def report(context: pipeline.Context, target: config.Target) -> Report:
+def report(context: Context, target: config.Target) -> Report:
     """The closure over the project's models for ``target``, and its coverage with sources.
 
     Sources are ``--ort-source``, or those that the target pins.
     """
+    request_ = context.request
     prepared = [
-        prepare(context.steps(), spec, context.request.base) for spec in context.request.models
+        prepare(context.steps(), spec, request_.base, request_.trust()) for spec in request_.models
     ]
-    jobs, _ = pipeline.close(context, target, prepared, context.registry.recipe(target.recipe))
-    job = jobs[0]
+    recipe = context.registry.recipe(target.recipe)
+    job = pipeline.close(context, target, prepared, recipe).jobs[0]
     closure = from_json(job.operator_closure().file(CLOSURE).path.read_text(encoding="utf-8"))
     minimal = target.runtime.reduced.minimal
     given = context.request.runtime.source

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from edge import bundle, config, errors, pipeline
+from edge.context import Context
 from edge.job import PENDING
 from edge.manifest import digest
 from edge.prepare import prepare
@@ -47,16 +48,17 @@ class Report:
         }
 
 
-def explain(context: pipeline.Context) -> list[Report]:
+def explain(context: Context) -> list[Report]:
     """One report for each model and target of a dry context."""
     request = context.request
-    prepared = [prepare(context.steps(), spec, request.base) for spec in request.models]
+    trust = request.trust()
+    prepared = [prepare(context.steps(), spec, request.base, trust) for spec in request.models]
     reports = []
     for target in request.targets:
         made = pipeline.bundles(context, target, prepared)
         for each in filter(lambda one: request.wants(one.spec), prepared):
             folder = request.folder(each.spec, target)
-            reports.append(_report(target, each.spec.name, folder, made[each.spec.name][1]))
+            reports.append(_report(target, each.spec.name, folder, made[each.spec.name].manifest))
     return reports
 
 
@@ -87,7 +89,16 @@ def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any])
 
 
 def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("target", "model", "samples", "runtime", "provider", "tolerance", "budget")
+    names = (
+        "target",
+        "model",
+        "samples",
+        "runtime",
+        "provider",
+        "precision",
+        "tolerance",
+        "budget",
+    )
     chosen = {name: manifest.get(name) for name in names}
     chosen["budget"] = {k: v["limit"] for k, v in (manifest.get("budget") or {}).items()}
     return chosen

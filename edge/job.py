@@ -246,8 +246,9 @@ class PendingFacts(dict[str, Any]):
 class Job:
     """One model for one target. ``artifact`` and ``closure`` are set for ``build(job)``.
 
-    ``canonical`` is the model's canonical form, ``samples`` the golden samples, ``making`` how
-    the runtime is built (None: it is not), ``closure`` the operator configuration of the
+    ``canonical`` is the model's canonical form, ``samples`` the golden samples, ``cases`` what
+    activations are calibrated on (its index file), ``precision`` the one that is made, ``making``
+    how the runtime is built (None: it is not), ``closure`` the operator configuration of the
     project's models for this target.
     """
 
@@ -256,8 +257,10 @@ class Job:
     steps: Steps
     canonical: File
     samples: Result
+    cases: File
     template: Callable[[str], File]
     fetch: Callable[[config.Pin], File]
+    precision: config.Precision = "source"
     embed_runtime: bool = False
     making: Making | None = None
     artifact: File | None = None
@@ -266,8 +269,21 @@ class Job:
     def step(self, step: Step, **arguments: Any) -> Result:
         """Run a step through the store, under the target's onnxruntime release if it uses one."""
         wanted = self.target.runtime.version if "onnxruntime" in step.tools else ""
-        title = f"{self.target.name}/{self.model.name}: {step.name}"
+        at = "" if self.precision == "source" else f" {self.precision}"
+        title = f"{self.target.name}/{self.model.name}{at}: {step.name}"
         return self.steps.run(step, arguments, ort=wanted, title=title)
+
+    def tool(self, step: Step, **arguments: Any) -> Result:
+        """Run a step that is the same for every target, under the installed onnxruntime.
+
+        What it makes, quantized models above all, is made once and proven for each release.
+        """
+        return self.steps.run(step, arguments, title=f"{self.model.name}: {step.name}")
+
+    @property
+    def tolerance(self) -> config.Tolerance:
+        """What the artifact's outputs are held to, which its precision decides."""
+        return self.target.tolerance_of(self.precision)
 
     def built(self) -> File:
         """The artifact, in ``build(job)``."""
@@ -298,7 +314,7 @@ class Job:
             "model_version": self.model.version,
             "artifact": self.built().path.name,
             "runtime_version": self.target.runtime.version,
-            "tolerance": self.target.tolerance.model_dump(),
+            "tolerance": self.tolerance.model_dump(),
         }
 
     def app(self) -> config.App:

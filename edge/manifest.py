@@ -12,7 +12,9 @@ from typing import Any
 
 from edge import errors
 from edge.bundle import SCHEMA_VERSION, Bundle, BundleFile, manifest_bytes
+from edge.convert.accuracy import Accuracy
 from edge.job import Job
+from edge.prepare import Prepared
 from edge.store import File, Result, canonical_json, key_of
 
 SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
@@ -55,6 +57,11 @@ SCHEMA: dict[str, Any] = {
                 "required": ["step", "version", "key", "parameters", "inputs", "tools"],
             },
         },
+        "precision": {"type": "object", "required": ["asked", "made"]},
+        "accuracy": {
+            "type": ["object", "null"],
+            "description": "by the user's metric: the source framework's, the artifact's",
+        },
         "parity": {"type": "array"},
         "tolerance": {"type": "object"},
         "budget": {"type": "object"},
@@ -85,12 +92,13 @@ class Parts:
     """What the pipeline knows when a bundle is complete."""
 
     job: Job
-    source: File
+    prepared: Prepared
     made: Bundle
     files: Sequence[BundleFile]
     sizes: Sizes
     parity: list[dict[str, Any]]
     closure: Result
+    accuracy: Accuracy
 
 
 def digest(manifest: dict[str, Any]) -> str:
@@ -115,19 +123,19 @@ def manifest_of(parts: Parts) -> dict[str, Any]:
             "name": model.name,
             "version": model.version,
             "source": _source(model.source),
-            # Of the file; of file and external data together where there is any.
-            "sha256": _identity(parts.source.identity())
-            if parts.source.companions
-            else parts.source.sha256,
+            "exporter": parts.prepared.exporter or None,
+            "sha256": model_sha256(parts.prepared.source),
         },
         "samples": _samples(parts.job.samples),
         "runtime": _runtime(parts),
         "provider": target.provider,
+        "precision": {"asked": target.precision, "made": parts.job.precision},
+        "accuracy": parts.accuracy.to_json(),
         "artifact": parts.job.built().path.name,
         "closure": dict(parts.closure.facts),
         "steps": [_step(result) for result in _once(parts.job.steps.used)],
         "parity": parts.parity,
-        "tolerance": target.tolerance.model_dump(),
+        "tolerance": parts.job.tolerance.model_dump(),
         "budget": _budget(parts),
         "sizes": parts.sizes,
         "files": [file.entry() for file in sorted(parts.files, key=lambda file: file.path)],
@@ -143,9 +151,18 @@ def _identity(value: Any) -> str:
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()
 
 
+def model_sha256(source: File) -> str:
+    """A model's identity: SHA-256 of its file, or of all its files together."""
+    return _identity(source.identity()) if source.companions else source.sha256
+
+
+def samples_sha256(samples: Result) -> str:
+    """The identity of golden samples: SHA-256 over names and contents of their files."""
+    return _identity({name: file.sha256 for name, file in samples.files.items()})
+
+
 def _samples(result: Result) -> dict[str, Any]:
-    contents = {name: file.sha256 for name, file in result.files.items()}
-    return {"sha256": _identity(contents), "count": result.facts["samples"]}
+    return {"sha256": samples_sha256(result), "count": result.facts["samples"]}
 
 
 def _runtime(parts: Parts) -> dict[str, Any]:

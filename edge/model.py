@@ -12,10 +12,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from edge import config, errors
+from edge import errors
 from edge.samples import ITEM_BYTES, MAX_TENSOR_BYTES
+
+if TYPE_CHECKING:  # steps read models where pydantic is not installed
+    from edge import config
 
 # Highest ai.onnx opset and IR version that a release reads. Probed release by release with models
 # stamped one higher ("Unsupported model IR version: 99, max supported IR version: 14").
@@ -70,7 +73,8 @@ def bind(inputs: tuple[Port, ...], spec: config.ModelSpec) -> tuple[BoundInput, 
     contradict it and for dimensions that nothing binds.
     """
     names = [port.name for port in inputs]
-    symbols = sorted({dim for port in inputs for dim in port.shape if isinstance(dim, str)})
+    shapes = [port.shape for port in inputs] + [said.shape or () for said in spec.inputs.values()]
+    symbols = sorted({dim for shape in shapes for dim in shape if isinstance(dim, str)})
     _known(f"model {spec.name}: inputs", spec.inputs, names)
     _known(f"model {spec.name}: dims", spec.dims, symbols)
     return tuple(_bind_one(port, spec) for port in inputs)
@@ -82,11 +86,13 @@ def _known(where: str, said: Mapping[str, Any], known: list[str]) -> None:
             none = "the model has none; give shapes: --set 'model.inputs.NAME.shape=[1, 3]'"
             raise errors.ConfigError(
                 f"{where}.{name}: the model has no such name",
-                remedy=config.did_you_mean(name, known) or none,
+                remedy=errors.did_you_mean(name, known) or none,
             )
 
 
 def _bind_one(port: Port, spec: config.ModelSpec) -> BoundInput:
+    from edge import config
+
     said = spec.inputs.get(port.name, config.InputSpec())
     if said.dtype and said.dtype != port.dtype:
         raise errors.ConfigError(
@@ -121,7 +127,8 @@ def _check_values(port: Port, said: config.InputSpec, model: str) -> None:
             )
 
 
-def _declared(port: Port, shape: tuple[int, ...], spec: config.ModelSpec) -> tuple[int, ...]:
+def _declared(port: Port, said: tuple[int | str, ...], spec: config.ModelSpec) -> tuple[int, ...]:
+    shape = tuple(_size(port, n, dim, spec) for n, dim in enumerate(said))
     fits = len(shape) == len(port.shape) and all(
         (not isinstance(dim, int) or dim == size)
         and (not isinstance(dim, str) or spec.dims.get(dim, size) == size)
@@ -158,18 +165,12 @@ def describe(shape: tuple[int | str | None, ...]) -> str:
     return "[" + ", ".join("?" if dim is None else str(dim) for dim in shape) + "]"
 
 
-def refuse_newer(version: str, opset: int, ir_version: int, target: str) -> None:
-    """Refuse a model that the target's onnxruntime release cannot read.
+NO_LIMIT = (10**6, 10**6)
 
-    Raises :class:`errors.ModelRefused`; releases outside the table are left to the runtime
-    itself, which the build runs anyway.
+
+def limits(version: str) -> tuple[int, int]:
+    """Highest ai.onnx opset and IR version that a release reads.
+
+    Releases outside the table are left to the runtime itself, which the build runs anyway.
     """
-    limits = RELEASES.get(version.rpartition(".")[0])
-    if limits is None:
-        return
-    for what, has, limit in (("opset", opset, limits[0]), ("IR version", ir_version, limits[1])):
-        if has > limit:
-            raise errors.ModelRefused(
-                f"{target}: the model has {what} {has}; onnxruntime {version} reads up to {limit}",
-                remedy=f"export with {what} {limit} or lower, or pin a newer runtime in the target",
-            )
+    return RELEASES.get(version.rpartition(".")[0], NO_LIMIT)

@@ -17,10 +17,28 @@ TargetOption = Annotated[
 ]
 ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="Project file.")]
 ModelOption = Annotated[
-    str, typer.Option("--model", "-m", help="Source instead of the project's: path or pkg:...")
+    str,
+    typer.Option(
+        "--model", "-m", help="Source instead of the project's: path, module:callable or pkg:..."
+    ),
 ]
 NameOption = Annotated[str, typer.Option("--name", help="Model name (which of several models).")]
 VersionOption = Annotated[str, typer.Option("--model-version", help="Version of the model.")]
+PrecisionOption = Annotated[
+    str,
+    typer.Option(
+        "--precision",
+        "-p",
+        help="source, fp16, int8, int8-dynamic, int8-weights, int4-weights or auto; default: what "
+        "the target says.",
+    ),
+]
+PickleOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pickle", help="Open pickled models, which can run any code: from who you trust."
+    ),
+]
 SamplesOption = Annotated[str, typer.Option("--samples", help="Golden inputs, a .npz file.")]
 DimOption = Annotated[list[str], typer.Option("--dim", help="Bind a symbolic dimension: NAME=N.")]
 SetOption = Annotated[

@@ -1,59 +1,32 @@
 """The whole way of a build, as short lists of functions.
 
-For each model: locate, import, golden samples (``edge.prepare``). For each target:
-canonical forms, artifacts by the recipe, the closure over all models, parity of every stage,
-the bundle. One failing target does not stop the others; the whole is the worst of them.
+For each model: locate, export, import, golden samples (``edge.prepare``). For each target:
+canonical forms, the precision that is asked for or chosen (``edge.variants``), artifacts by the
+recipe, the closure over all models, parity of every stage, the bundle (``edge.assemble``). One
+failing target does not stop the others; the whole is the worst of them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any
 
-from edge import bundle, config, errors, log, model
-from edge.bundle import BundleFile
-from edge.convert.compressed_size import compressed_size
-from edge.convert.measure_parity import hold
-from edge.convert.operator_closure import closure_config, operator_closure
-from edge.convert.run_artifact import run_artifact
-from edge.job import OPERATORS, PENDING, Job, Making, PendingFacts, Steps
-from edge.manifest import Parts, Sizes, digest, manifest_of
+from edge import bundle, config, errors, log
+from edge.assemble import Made, closed, made
+from edge.choice_record import ChoiceRecord, path_beside
+from edge.context import Context
+from edge.job import Job, Making
+from edge.manifest import digest
 from edge.prepare import Prepared, prepare
-from edge.registry import Lack, Registry, preflight
-from edge.runtime_making import RuntimeWish, making, toolchain_lacks
-from edge.samples import INDEX
-from edge.store import File, Result, Store, key_of
-from edge.tools.fetch import fetch
-from edge.tools.ort_release import overlay
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to build: ``base`` is the project's folder, relative sources start there."""
-
-    base: Path
-    project: config.ProjectFile
-    models: tuple[config.ModelSpec, ...]
-    targets: tuple[config.Target, ...]
-    output: Path
-    embed_runtime: bool = False
-    runtime: RuntimeWish = field(default_factory=RuntimeWish)
-    pack: bool = False
-    jobs: int = 2
-    only: str = ""
-
-    def wants(self, spec: config.ModelSpec) -> bool:
-        """True for the models whose bundles are written; the closure is over all of them."""
-        return self.only in ("", spec.name)
-
-    def folder(self, spec: config.ModelSpec, target: config.Target) -> Path:
-        """Where the bundle of one model for one target lies."""
-        return self.output / spec.name / spec.version / target.name
+from edge.registry import Lack, preflight
+from edge.runtime_making import making, toolchain_lacks
+from edge.store import Result, key_of
+from edge.variants import settle
 
 
 @dataclass(frozen=True)
@@ -76,27 +49,6 @@ class Outcome:
     def exit_code(self) -> int:
         """0 when good, else the error's."""
         return self.error.exit_code if self.error else 0
-
-
-@dataclass(frozen=True)
-class Context:
-    """What the stages share."""
-
-    request: Request
-    store: Store
-    registry: Registry
-    dry: bool = False
-    made: list[Result] = field(default_factory=list)
-
-    def steps(self) -> Steps:
-        """A fresh record of steps over the shared store."""
-        return Steps(self.store, lambda release: overlay(self.store, release), self.dry, self.made)
-
-    def fetch(self, pin: config.Pin) -> File:
-        """A pinned file; in a dry run it may not be there yet, but its content is known."""
-        if self.dry:
-            return self.store.blob(pin.sha256) or File(Path(PENDING), pin.sha256, 0)
-        return fetch(self.store, pin)
 
 
 def build(context: Context) -> list[Outcome]:
@@ -156,10 +108,11 @@ def _build(context: Context) -> list[Outcome]:
 
 def _prepare_all(context: Context) -> tuple[list[Prepared], dict[str, errors.EdgeError]]:
     failures: dict[str, errors.EdgeError] = {}
+    trust = context.request.trust()
 
     def one(spec: config.ModelSpec) -> Prepared | None:
         try:
-            return prepare(context.steps(), spec, context.request.base)
+            return prepare(context.steps(), spec, context.request.base, trust)
         except errors.EdgeError as error:
             named = spec.name in error.message or len(context.request.models) == 1
             message = error.message if named else f"model {spec.name}: {error.message}"
@@ -178,11 +131,11 @@ def _build_target(
 ) -> list[Outcome]:
     started = time.monotonic()
     try:
-        made = bundles(context, target, prepared)
+        ready = bundles(context, target, prepared)
         return [
-            _write(context, target, each, made[each.spec.name], started)
+            _write(context, target, each, ready[each.spec.name], started)
             for each in prepared
-            if each.spec.name in made
+            if each.spec.name in ready
         ]
     except (errors.EdgeError, OSError) as caught:
         error = caught if isinstance(caught, errors.EdgeError) else _io(target.name, caught)
@@ -206,13 +159,13 @@ def _write(
     context: Context,
     target: config.Target,
     prepared: Prepared,
-    made: tuple[tuple[BundleFile, ...], dict[str, Any]],
+    made: Made,
     started: float,
 ) -> Outcome:
     folder = context.request.folder(prepared.spec, target)
-    files, manifest = made
+    manifest = made.manifest
     with context.store.locked(key_of({"bundle": str(folder.absolute())})):
-        written = bundle.write(folder, files, manifest)
+        written = bundle.write(folder, made.files, manifest)
     spec = prepared.spec
     archive = folder.with_name(f"{spec.name}-{spec.version}-{target.name}.tar.gz")
     if context.request.pack:
@@ -233,120 +186,76 @@ def _write(
     )
 
 
+@dataclass(frozen=True)
+class Closed:
+    """Jobs with artifact and closure over all models, and each model's own closure."""
+
+    jobs: list[Job]
+    closures: list[Result]
+
+
 def bundles(
     context: Context, target: config.Target, prepared: Sequence[Prepared]
-) -> dict[str, tuple[tuple[BundleFile, ...], dict[str, Any]]]:
+) -> dict[str, Made]:
     """Files and manifest of every wanted model for one target, by model name."""
     recipe = context.registry.recipe(target.recipe)
-    jobs, closures = close(context, target, prepared, recipe)
+    found = close(context, target, prepared, recipe, keep=not context.dry)
     return {
-        job.model.name: _bundle(recipe, job, each, closure)
-        for job, each, closure in zip(jobs, prepared, closures, strict=True)
+        job.model.name: made(recipe, job, each, closure)
+        for job, each, closure in zip(found.jobs, prepared, found.closures, strict=True)
         if context.request.wants(job.model)
     }
 
 
 def close(
-    context: Context, target: config.Target, prepared: Sequence[Prepared], recipe: ModuleType
-) -> tuple[list[Job], list[Result]]:
-    """Jobs with artifact and the closure over all models, and each model's own closure."""
-    wish = context.request.runtime
-    made_how = making(target, wish, context.store, context.fetch, dry=context.dry)
-    jobs = [_job(context, target, each, made_how) for each in prepared]
-    artifacts = [recipe.artifact(job) for job in jobs]
-    closures = [
-        job.step(operator_closure, model=artifact)
-        for job, artifact in zip(jobs, artifacts, strict=True)
-    ]
-    ready = [
-        job.with_artifact(artifact, _union(job, closures))
-        for job, artifact in zip(jobs, artifacts, strict=True)
-    ]
-    return ready, closures
+    context: Context,
+    target: config.Target,
+    prepared: Sequence[Prepared],
+    recipe: ModuleType,
+    *,
+    keep: bool = False,
+) -> Closed:
+    """Each model at its precision, its artifact, and the closure over all of them.
+
+    ``keep`` writes what was tried beside the bundles, also when nothing could be chosen.
+    """
+    made_how = making(
+        target, context.request.runtime, context.store, context.fetch, dry=context.dry
+    )
+    jobs = []
+    for each in prepared:
+        found = settle(context, _job(context, target, each, made_how), each, recipe)
+        if keep and context.request.wants(each.spec):
+            _keep(context.request.folder(each.spec, target), found.choice)
+        jobs.append(found.good())
+    return Closed(*closed(recipe, jobs))
+
+
+def _keep(folder: Path, choice: ChoiceRecord | None) -> None:
+    """What was tried, beside the bundle's folder; of a build that asks for one, nothing."""
+    if choice:
+        choice.write(path_beside(folder))
+    else:
+        path_beside(folder).unlink(missing_ok=True)
 
 
 def _job(
     context: Context, target: config.Target, prepared: Prepared, made_how: Making | None
 ) -> Job:
-    facts = prepared.imported.facts
-    if not isinstance(facts, PendingFacts):
-        model.refuse_newer(target.runtime.version, facts["opset"], facts["ir_version"], target.name)
     steps = context.steps()
     steps.used += prepared.history
-    canonical = prepared.canonical(steps, bind=target.dims == "bound")
     return Job(
         model=prepared.spec,
         target=target,
         steps=steps,
-        canonical=canonical.file("model.onnx"),
+        canonical=prepared.canonical(steps, target),
         samples=prepared.samples,
+        cases=prepared.cases,
         template=context.registry.template,
         fetch=context.fetch,
         embed_runtime=context.request.embed_runtime,
         making=made_how,
     )
-
-
-def _union(job: Job, closures: Sequence[Result]) -> Result:
-    """The configuration over all models of the project, proven to hold each of them."""
-    return job.step(
-        closure_config,
-        platform=job.target.platform,
-        ort_version=job.target.runtime.version,
-        **{f"m{n}": each.file("closure.json") for n, each in enumerate(closures)},
-    )
-
-
-def _bundle(
-    recipe: ModuleType, job: Job, prepared: Prepared, closure: Result
-) -> tuple[tuple[BundleFile, ...], dict[str, Any]]:
-    artifact = job.built()
-    parity = _parity(job, artifact)
-    made: bundle.Bundle = recipe.build(job)
-    files = (
-        BundleFile.of(artifact.path.name, artifact, "artifact"),
-        BundleFile.of(OPERATORS, job.operators(), "closure"),
-        *job.tree("samples", job.samples, "samples"),
-        *made.files,
-    )
-    sizes = _sizes(job, files, made.runtime_size)
-    parts = Parts(job, prepared.source, made, files, sizes, parity, closure)
-    return files, manifest_of(parts)
-
-
-def _parity(job: Job, artifact: File) -> list[dict[str, Any]]:
-    """Every stage held against the golden samples; the first outside the tolerance is named."""
-    stages = []
-    golden = job.samples.tree(INDEX)
-    for stage, file in (("canonical", job.canonical), (artifact.path.name, artifact)):
-        ran = job.step(run_artifact, model=file, golden=golden)
-        outputs = hold(
-            job,
-            ran,
-            f"the first stage that diverges is {stage}",
-            remedy="look at the step that made it, or widen [tolerance] of the target",
-        )
-        stages.append({"stage": stage, "runtime": ran.facts["runtime"], "outputs": outputs})
-    return stages
-
-
-def _sizes(
-    job: Job, files: Sequence[BundleFile], given: Mapping[str, int] | Literal["files"] | None
-) -> Sizes:
-    """Raw and gzip -9 bytes of artifact, runtime and both; None where the runtime's is unknown."""
-    artifact = _measured(job, files, "artifact")
-    runtime = _measured(job, files, "runtime") if given == "files" else dict(given or {}) or None
-    both = None
-    if artifact and runtime:
-        both = {kind: size + runtime[kind] for kind, size in artifact.items()}
-    return {"artifact": artifact, "runtime": runtime, "total": both}
-
-
-def _measured(job: Job, files: Sequence[BundleFile], role: str) -> dict[str, int] | None:
-    facts = [job.step(compressed_size, file=f.source).facts for f in files if f.role == role]
-    if not facts:
-        return None
-    return {kind: sum(each[kind] or 0 for each in facts) for kind in ("raw", "compressed")}
 
 
 def worst(outcomes: Sequence[Outcome]) -> int:

@@ -1,85 +1,136 @@
-"""From a project's model to what every target starts from: checked model, golden samples."""
+"""From a project's model to what every target starts from: checked model, golden samples.
+
+For an ONNX file the golden outputs are its own. For any other source they are what the framework
+itself gives, so that parity is measured against what the user trained, all the way to the device.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edge import config, errors, log, model
+from edge.convert.accuracy import artifact_accuracy
+from edge.convert.calibration import calibration, calibration_file
 from edge.convert.canonical import canonical
-from edge.convert.golden import golden, golden_from_file
+from edge.convert.golden import draw_samples, onnx_golden, read_samples
+from edge.convert.opset import convert_opset
 from edge.job import PendingFacts, Steps
 from edge.samples import INDEX, ITEM_BYTES
-from edge.sources.locate import locate
-from edge.sources.onnx_file import external_files, import_onnx
-from edge.store import File, Result, as_file, hash_file
+from edge.sources.factory import Wish, closure, find
+from edge.sources.onnx_file import import_onnx
+from edge.sources.origin import Origin, Trust, origin_of
+from edge.store import File, Result, as_file
+
+
+@dataclass(frozen=True)
+class Metric:
+    """The user's metric with all that it reads, as steps take it, and what it says of the source.
+
+    ``source`` is None in a dry run.
+    """
+
+    arguments: Mapping[str, Any]
+    source: float | None
 
 
 @dataclass(frozen=True)
 class Prepared:
     """A model, ready for every target. ``inputs`` are BoundInput.to_json values.
 
-    ``history`` are the steps that led here.
+    ``drawn`` holds the samples' inputs, ``samples`` also the golden outputs without the inputs
+    that are constant for the deployment; ``cases`` is the index of what activations are
+    calibrated on; ``history`` are the steps that led here.
     """
 
     spec: config.ModelSpec
-    source: File
+    origin: Origin
     imported: Result
     inputs: list[dict[str, Any]]
+    drawn: Result
     samples: Result
+    cases: File
+    metric: Metric | None
     history: tuple[Result, ...]
 
-    def canonical(self, steps: Steps, *, bind: bool) -> Result:
-        """The canonical form, dimensions bound or left symbolic."""
+    @property
+    def source(self) -> File:
+        """The source's own file."""
+        return self.origin.source
+
+    @property
+    def exporter(self) -> str:
+        """The framework that exported the model; empty for an ONNX file."""
+        return self.origin.title
+
+    def canonical(self, steps: Steps, target: config.Target) -> File:
+        """The canonical form for a target: dimensions bound or left, an opset that it reads.
+
+        Raises :class:`errors.ModelRefused` where no conversion leads to that opset.
+        """
         arguments = {
             "model": self.imported.file("model.onnx"),
-            "golden": self.samples.tree(INDEX),
+            "cases": self.drawn.tree(INDEX),
             "inputs": self.inputs,
-            "bind": bind,
+            "bind": target.dims == "bound",
         }
-        return steps.run(canonical, arguments, title=f"{self.spec.name}: canonical")
+        made = steps.run(canonical, arguments, title=f"{self.spec.name}: canonical")
+        opset, ir_version = model.limits(target.runtime.version)
+        facts = self.imported.facts
+        has = (facts["opset"] or 0, facts["ir_version"] or 0)
+        if has[0] <= opset and has[1] <= ir_version:
+            return made.file("model.onnx")
+        wanted = {"opset": min(has[0], opset), "ir_version": min(has[1], ir_version)}
+        title = f"{target.name}/{self.spec.name}: opset {wanted['opset']}"
+        return steps.run(
+            convert_opset, {"model": made.file("model.onnx"), **wanted}, title=title
+        ).file("model.onnx")
 
 
-def prepare(steps: Steps, spec: config.ModelSpec, base: Path) -> Prepared:
-    """Locate, check and sample one model; relative paths start at ``base``."""
-    source = with_external_data(steps, locate(spec.source, base), spec.name)
-    imported = steps.run(import_onnx, {"model": source}, title=f"{spec.name}: import")
+def prepare(steps: Steps, spec: config.ModelSpec, base: Path, trust: Trust) -> Prepared:
+    """Locate, export, check and sample one model; relative paths start at ``base``.
+
+    ``trust`` says what its source may do and the highest opset that every target reads.
+    """
+    origin = origin_of(steps, spec, base, trust)
+    imported = _imported(steps, spec, origin)
     inputs: list[dict[str, Any]] = []
+    names: list[str] = []
     if not isinstance(imported.facts, PendingFacts):
         bound = model.bind(model.ports(imported.facts["inputs"]), spec)
         inputs = [each.to_json() for each in bound]
+        names = [port["name"] for port in imported.facts["outputs"]]
         _holdable(spec.name, imported.facts["inputs"] + imported.facts["outputs"])
-    samples = _samples(steps, (spec, base), imported, inputs)
+    drawn = _drawn(steps, spec, base, inputs)
+    samples = _golden(steps, spec, origin, imported, (drawn, inputs, names))
     if odd := samples.facts["not_finite"]:
         log.warn(
             f"model {spec.name}: the source itself gives NaN or infinity for its samples, in "
             f"{', '.join(odd)}; give real samples, or a range for its inputs"
         )
-    return Prepared(spec, source, imported, inputs, samples, tuple(steps.used))
+    cases = _cases(steps, spec, base, (samples, inputs))
+    metric = _metric(steps, spec, base, (origin, imported, inputs, names))
+    return Prepared(
+        spec, origin, imported, inputs, drawn, samples, cases, metric, tuple(steps.used)
+    )
 
 
-def with_external_data(steps: Steps, path: Path, name: str) -> File:
-    """The source with its external data as companions, so that all of it goes into every key."""
-    plain = as_file(path)
-    listed = steps.run(external_files, {"model": plain}, title=f"{name}: read")
-    others = {location: path.parent / location for location in listed.facts["files"] or ()}
-    for location, other in others.items():
-        if not other.resolve().is_relative_to(path.parent.resolve()) or not other.is_file():
-            raise errors.ModelRefused(
-                f"model {name}: the external data file {location} is not beside {path.name}, "
-                "or is a link to elsewhere",
-                remedy="copy the external data files together with the model",
-            )
-    total = plain.size + sum(other.stat().st_size for other in others.values())
-    if total > model.FORMAT_LIMIT_BYTES:
-        raise errors.ModelRefused(
-            f"model {name} holds {total} bytes with its external data; 2 GB is what ONNX and ORT "
-            "format files can hold, and what this release builds",
-            remedy="use a smaller model or precision",
-        )
-    companions = [(location, hash_file(other)[0]) for location, other in others.items()]
-    return File(path, plain.sha256, plain.size, tuple(companions))
+def _imported(steps: Steps, spec: config.ModelSpec, origin: Origin) -> Result:
+    exported = origin.source
+    if origin.framework:
+        made = origin.run(steps, origin.framework.export, title=f"{spec.name}: export")
+        for warning in made.facts.get("warnings") or ():
+            log.warn(f"model {spec.name}: {warning}")
+        exported = made.file("model.onnx")
+    imported = steps.run(import_onnx, {"model": exported}, title=f"{spec.name}: import")
+    if spec.opset is None or imported.facts["opset"] in (None, spec.opset):
+        return imported
+    arguments = {"model": imported.file("model.onnx"), "opset": spec.opset, "ir_version": None}
+    made = steps.run(convert_opset, arguments, title=f"{spec.name}: opset {spec.opset}")
+    checked = {"model": made.file("model.onnx")}
+    return steps.run(import_onnx, checked, title=f"{spec.name}: import")
 
 
 def _holdable(name: str, ports: list[dict[str, Any]]) -> None:
@@ -92,17 +143,75 @@ def _holdable(name: str, ports: list[dict[str, Any]]) -> None:
             )
 
 
-def _samples(
-    steps: Steps,
-    said: tuple[config.ModelSpec, Path],
-    imported: Result,
-    inputs: list[dict[str, Any]],
+def _drawn(
+    steps: Steps, spec: config.ModelSpec, base: Path, inputs: list[dict[str, Any]]
 ) -> Result:
-    spec, base = said
-    arguments: dict[str, Any] = {"model": imported.file("model.onnx"), "inputs": inputs}
-    title = f"{spec.name}: golden samples"
+    arguments: dict[str, Any] = {"inputs": inputs}
+    title = f"{spec.name}: samples"
     if spec.samples:
         arguments["arrays"] = as_file(base / Path(spec.samples).expanduser())
-        return steps.run(golden_from_file, arguments, title=title)
+        return steps.run(read_samples, arguments, title=title)
     arguments |= {"count": spec.sample_count, "seed": spec.seed}
-    return steps.run(golden, arguments, title=title)
+    return steps.run(draw_samples, arguments, title=title)
+
+
+def _golden(
+    steps: Steps,
+    spec: config.ModelSpec,
+    origin: Origin,
+    imported: Result,
+    drawn: tuple[Result, list[dict[str, Any]], list[str]],
+) -> Result:
+    cases, inputs, names = drawn
+    title = f"{spec.name}: golden samples"
+    arguments: dict[str, Any] = {"cases": cases.tree(INDEX), "inputs": inputs}
+    if origin.framework:
+        arguments["names"] = names
+        return origin.run(steps, origin.framework.golden, arguments, title=title)
+    arguments["model"] = imported.file("model.onnx")
+    return steps.run(onnx_golden, arguments, title=title)
+
+
+def _cases(
+    steps: Steps,
+    spec: config.ModelSpec,
+    base: Path,
+    golden: tuple[Result, list[dict[str, Any]]],
+) -> File:
+    """The index of the calibration samples: the user's, else the golden ones."""
+    samples, inputs = golden
+    if not spec.calibration:
+        return samples.tree(INDEX)
+    arrays, files = calibration_file(base / Path(spec.calibration).expanduser())
+    arguments = {
+        "arrays": arrays,
+        "files": files,
+        "inputs": inputs,
+        "limit": spec.calibration_count,
+    }
+    made = steps.run(calibration, arguments, title=f"{spec.name}: calibration data")
+    return made.tree(INDEX)
+
+
+def _metric(
+    steps: Steps,
+    spec: config.ModelSpec,
+    base: Path,
+    model: tuple[Origin, Result, list[dict[str, Any]], list[str]],
+) -> Metric | None:
+    """The metric, and what it says of the source framework's own model."""
+    if not spec.accuracy:
+        return None
+    origin, imported, inputs, names = model
+    path = find(spec.accuracy, base)
+    outputs = imported.facts["outputs"] or []
+    traced = closure(steps, path, spec.accuracy, base, Wish(spec.files, outputs=outputs))
+    arguments = {"metric": traced.source, "score": spec.accuracy, "reads": traced.parameters()}
+    title = f"{spec.name}: accuracy of the source"
+    if origin.framework:
+        given = {**arguments, "names": names}
+        ran = origin.run(steps, origin.framework.accuracy, given, title=title)
+    else:
+        given = {**arguments, "model": imported.file("model.onnx"), "inputs": inputs}
+        ran = steps.run(artifact_accuracy, given, title=title)
+    return Metric(arguments, ran.facts["accuracy"])

@@ -11,6 +11,7 @@ from typing import Any
 
 from edge import config, errors
 from edge.registry import Registry
+from edge.sources.locate import is_code
 
 
 @dataclass(frozen=True)
@@ -23,13 +24,15 @@ class Said:
     samples: str = ""
     dims: Mapping[str, int] = field(default_factory=dict)
     settings: tuple[str, ...] = ()
+    precision: str = ""
 
 
 @dataclass(frozen=True)
 class Project:
     """A project as it will be built. ``where`` names its file in messages.
 
-    ``models`` are all of them; with ``only`` the bundles of one are meant.
+    ``models`` are all of them; with ``only`` the bundles of one are meant. ``precision`` is what
+    every target gets, whatever it says itself (empty: that).
     """
 
     base: Path
@@ -38,6 +41,7 @@ class Project:
     models: tuple[config.ModelSpec, ...]
     registry: Registry
     only: str = ""
+    precision: str = ""
 
     def targets(self, names: Sequence[str]) -> tuple[config.Target, ...]:
         """The targets of these names; ``all``: ``[defaults] targets``, else all that are known.
@@ -63,8 +67,19 @@ class Project:
                     f"two of the targets are called {target.name}; their bundles would be one",
                     remedy="rename one of the files, or build them one after the other",
                 )
-            found[target.name] = target
+            found[target.name] = self._asked(target)
         return tuple(found.values())
+
+    def _asked(self, target: config.Target) -> config.Target:
+        if not self.precision:
+            return target
+        known = (*config.PRECISIONS, "auto")
+        if self.precision not in known:
+            raise errors.UsageError(
+                f"--precision {self.precision} is none",
+                remedy=errors.did_you_mean(self.precision, known),
+            )
+        return target.model_copy(update={"precision": self.precision})
 
     def _prebuilt(self) -> list[str]:
         names = self.registry.target_names()
@@ -94,7 +109,7 @@ class Project:
         if name not in known:
             raise errors.UsageError(
                 f"unknown device {name!r} (looked in {self.base / 'devices.toml'})",
-                remedy=config.did_you_mean(name, sorted(known)),
+                remedy=errors.did_you_mean(name, sorted(known)),
             )
         return known[name]
 
@@ -129,7 +144,7 @@ def load(path: Path, said: Said) -> Project:
     file = config.check(config.ProjectFile, data, where)
     models = _models(file, said, str(path))
     only = said.name if len(models) > 1 else ""
-    return Project(base, str(path), file, models, Registry(base), only)
+    return Project(base, str(path), file, models, Registry(base), only, said.precision)
 
 
 def _with_source(data: Mapping[str, Any], said: Said) -> dict[str, Any]:
@@ -139,11 +154,13 @@ def _with_source(data: Mapping[str, Any], said: Said) -> dict[str, Any]:
     """
     # A relative --model is relative to where the command runs, not to the project file.
     source = said.model
-    if not source.startswith("pkg:"):
+    code = is_code(source) and not Path(source).exists()
+    if not source.startswith("pkg:") and not code:
         source = str(Path(source).expanduser().absolute())
     before = data.get("model", {})
     known = before if isinstance(before, dict) else {}
-    name = said.name or known.get("name") or config.slug(PurePath(said.model).stem)
+    plain = source.rpartition(":")[2] if code else PurePath(said.model).stem
+    name = said.name or known.get("name") or config.slug(plain)
     kept = {key: value for key, value in data.items() if key != "models"}
     return {**kept, "model": {**known, "source": source, "name": name}}
 
@@ -157,7 +174,7 @@ def _models(file: config.ProjectFile, said: Said, where: str) -> tuple[config.Mo
     names = [spec.name for spec in models]
     if said.name and said.name not in names:
         raise errors.UsageError(
-            f"{where} has no model {said.name!r}", remedy=config.did_you_mean(said.name, names)
+            f"{where} has no model {said.name!r}", remedy=errors.did_you_mean(said.name, names)
         )
     # What the command line says of the model is meant for the one that is named.
     return tuple(_with(spec, said) if said.name in ("", spec.name) else spec for spec in models)

@@ -79,7 +79,7 @@ class Registry:
         path = Path(name) if name.endswith(".toml") else known.get(name)
         if path is None or not path.is_file():
             raise errors.UsageError(
-                f"unknown target {name!r}", remedy=config.did_you_mean(name, sorted(known))
+                f"unknown target {name!r}", remedy=errors.did_you_mean(name, sorted(known))
             )
         return config.read_target(path, project.targets.get(path.stem, {}), where)
 
@@ -90,7 +90,7 @@ class Registry:
             if name not in known:
                 raise errors.ConfigError(
                     f"{where}: [targets.{name}] overrides an unknown target",
-                    remedy=config.did_you_mean(name, known),
+                    remedy=errors.did_you_mean(name, known),
                 )
 
     def recipe(self, name: str) -> ModuleType:
@@ -99,7 +99,7 @@ class Registry:
         path = known.get(name)
         if path is None:
             raise errors.ConfigError(
-                f"unknown recipe {name!r}", remedy=config.did_you_mean(name, sorted(known))
+                f"unknown recipe {name!r}", remedy=errors.did_you_mean(name, sorted(known))
             )
         spec = importlib.util.spec_from_file_location(f"edge.recipes.{name}", path)
         if spec is None or spec.loader is None:
@@ -163,7 +163,7 @@ def preflight(store: Store, targets: Iterable[config.Target], *, embed: bool) ->
             if tool not in TOOLS:
                 raise errors.ConfigError(
                     f"target {target.name} needs an unknown tool {tool!r}",
-                    remedy=config.did_you_mean(tool, sorted(TOOLS)),
+                    remedy=errors.did_you_mean(tool, sorted(TOOLS)),
                 )
             if not has_tool(tool):
                 lacks.append(Lack(target.name, TOOLS[tool][0], TOOLS[tool][1]))

@@ -7,14 +7,9 @@ different runners stand in rows of their own that name the runner.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -26,7 +21,6 @@ DASH = "-"
 NOT_MEASURED = "not measured"
 PLANNED = "planned, not built"
 OLDER = "of an older build"
-SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -204,64 +198,73 @@ def cells(row: Row) -> tuple[str, ...]:
     sizes = (known.artifact, known.runtime, known.total) if known else (None, None, None)
     verdict = row.verdict or row.state
     return (
-        _clean(row.target),
-        _clean(row.device or DASH),
+        clean(row.target),
+        clean(row.device or DASH),
         _runner(row),
-        *(_size(size) for size in sizes),
-        _time(row.load_ns),
-        _time(row.first_ns),
-        _interval(row),
-        _time(row.p90_ns),
-        _time(row.p99_ns),
+        *(size_text(size) for size in sizes),
+        time_text(row.load_ns),
+        time_text(row.first_ns),
+        interval(row.p50_ns, row.p50_low_ns, row.p50_high_ns),
+        time_text(row.p90_ns),
+        time_text(row.p99_ns),
         DASH if row.peak_bytes is None else log.human_bytes(row.peak_bytes),
         DASH if row.throughput is None else f"{row.throughput:.4g}",
         DASH if row.max_abs is None else f"{row.max_abs:.2g}",
-        DASH if row.sqnr_db is None else _decibels(row.sqnr_db),
+        DASH if row.sqnr_db is None else decibels(row.sqnr_db),
         f"{verdict} ({row.note})" if row.note else verdict,
     )
 
 
 def _runner(row: Row) -> str:
     if row.threads is None:
-        return _clean(row.runner or DASH)
-    return f"{_clean(row.runner or DASH)}, {row.threads} thread{'s' * (row.threads > 1)}"
+        return clean(row.runner or DASH)
+    return f"{clean(row.runner or DASH)}, {row.threads} thread{'s' * (row.threads > 1)}"
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Names come from files and devices: nothing in them may steer a terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
-def _size(size: Size | None) -> str:
+def size_text(size: Size | None) -> str:
+    """Raw bytes, compressed in brackets."""
     if size is None:
         return DASH
     return f"{log.human_bytes(size.raw)} ({log.human_bytes(size.compressed)})"
 
 
-def _time(ns: float | None) -> str:
+def time_text(ns: float | None) -> str:
+    """Nanoseconds for a person, or a dash."""
     return DASH if ns is None else log.human_ns(ns)
 
 
-def _interval(row: Row) -> str:
-    if row.p50_ns is None or row.p50_low_ns is None or row.p50_high_ns is None:
-        return _time(row.p50_ns)
-    low, high = log.human_ns(row.p50_low_ns), log.human_ns(row.p50_high_ns)
-    unit = high.partition(" ")[2]
-    return f"{log.human_ns(row.p50_ns)} ({low.removesuffix(f' {unit}')} to {high})"
+def interval(ns: float | None, low: float | None, high: float | None) -> str:
+    """A median in ns with its 95 % interval: ``1.24 ms (1.2 to 1.28 ms)``."""
+    if ns is None or low is None or high is None:
+        return time_text(ns)
+    first, last = log.human_ns(low), log.human_ns(high)
+    unit = last.partition(" ")[2]
+    return f"{log.human_ns(ns)} ({first.removesuffix(f' {unit}')} to {last})"
 
 
-def _decibels(ratio: float) -> str:
+def decibels(ratio: float) -> str:
+    """An SQNR with one decimal; infinities as they are."""
     return f"{ratio:.1f} dB" if math.isfinite(ratio) else str(ratio)
 
 
 def title(comparison: Comparison) -> str:
     """What a table is of: model, version, and the hashes that its rows share."""
     model = comparison.model
-    hashes = f"model {model.sha256[:12]}, samples {comparison.samples_sha256[:12]}"
-    return f"{_clean(model.name)} {_clean(model.version)} ({hashes})"
+    return heading(model.name, model.version, model.sha256, comparison.samples_sha256)
 
 
-def _stacked(row: Row) -> dict[str, str]:
+def heading(name: str, version: str, sha256: str, samples_sha256: str) -> str:
+    """Model, version, and short hashes of the model and its samples."""
+    hashes = f"model {sha256[:12]}, samples {samples_sha256[:12]}"
+    return clean(f"{name} {version} ({hashes})")
+
+
+def stacked(row: Row) -> dict[str, str]:
     """The cells for a terminal, where sixteen columns do not fit: several lines in a cell."""
     cell = dict(zip(COLUMNS, cells(row), strict=True))
     where = [text for name in ("target", "device", "runner") if (text := cell[name]) != DASH]
@@ -281,102 +284,18 @@ def _stacked(row: Row) -> dict[str, str]:
 def show(comparisons: Sequence[Comparison]) -> None:
     """Print the tables, sizes raw with compressed in brackets, and the evidence of verdicts."""
     for comparison in comparisons:
-        rows = [_stacked(row) for row in comparison.rows]
+        rows = [stacked(row) for row in comparison.rows]
         texts = [list(row.values()) for row in rows]
         log.table(title(comparison), tuple(rows[0]), texts)
     for comparison in comparisons:
-        for row in comparison.rows:
-            for text in row.evidence:
-                log.say(f"  {_clean(row.target)} on {_clean(row.device or DASH)}: {_clean(text)}")
+        for text in evidence(comparison):
+            log.say(f"  {text}")
 
 
-# ------------------------------------------------------------------------- for files
-def to_json(comparisons: Sequence[Comparison]) -> str:
-    """All comparisons as one JSON text; infinities are strings, what is not known is null."""
-    plain = {"schema": SCHEMA_VERSION, "comparisons": [asdict(item) for item in comparisons]}
-    text = json.dumps(_finite(plain), indent=2, sort_keys=True, allow_nan=False)
-    return text + "\n"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def to_csv(comparisons: Sequence[Comparison]) -> str:
-    """One line a row, plain numbers (ns, bytes), empty where not known; CRLF, as RFC 4180.
-
-    Texts that a spreadsheet would take for a formula begin with an apostrophe.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text)
-    lines = [_flat(comparison, row) for comparison in comparisons for row in comparison.rows]
-    writer.writerow(_flat(_EMPTY, Row("", "")))
-    for line in lines:
-        writer.writerow([_safe(value) for value in line.values()])
-    return text.getvalue()
-
-
-_EMPTY = Comparison(ModelId("", "", ""), "", ())
-
-
-def _flat(comparison: Comparison, row: Row) -> dict[str, Any]:
-    model = comparison.model
-    head = {"model": model.name, "version": model.version, "model_sha256": model.sha256}
-    head["samples_sha256"] = comparison.samples_sha256
-    sizes: dict[str, Any] = {}
-    for part in ("artifact", "runtime", "total"):
-        size: Size | None = getattr(row.sizes, part) if row.sizes else None
-        for kind in ("raw", "compressed"):
-            sizes[f"{part}_{kind}_bytes"] = getattr(size, kind) if size else None
-    plain = asdict(replace(row, sizes=None))
-    del plain["sizes"]
-    return {**head, **plain, **sizes, "evidence": "; ".join(row.evidence)}
-
-
-def _safe(value: Any) -> Any:
-    """OWASP's rule on CSV injection; numbers stay numbers."""
-    if not isinstance(value, str):
-        return "" if value is None else value
-    text = _clean(value)
-    return f"'{text}" if text.lstrip()[:1] in tuple("=+-@|%") else text
-
-
-def to_markdown(comparisons: Sequence[Comparison]) -> str:
-    """A table for each comparison, with the same cells as on the terminal."""
-    blocks = []
-    for comparison in comparisons:
-        table = [COLUMNS, ("---",) * len(COLUMNS), *(cells(row) for row in comparison.rows)]
-        lines = ["| " + " | ".join(map(_markdown, line)) + " |" for line in table]
-        blocks.append(f"## {_markdown(title(comparison))}\n\n" + "\n".join(lines) + "\n")
-    return "\n".join(blocks)
-
-
-def _markdown(text: str) -> str:
-    return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", text)
-
-
-WRITERS = {".json": to_json, ".csv": to_csv, ".md": to_markdown}
-
-
-def write(comparisons: Sequence[Comparison], path: Path) -> None:
-    """Write by the suffix: .json, .csv or .md; whole or not at all.
-
-    Raises :class:`errors.UsageError` for another suffix or when it cannot be written.
-    """
-    writer = WRITERS.get(path.suffix.lower())
-    if writer is None:
-        raise errors.UsageError(
-            f"a report cannot be written as {path.suffix or path.name!r}",
-            remedy=f"name a file with one of {', '.join(WRITERS)}",
-        )
-    part = path.with_name(f".{path.name}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(writer(comparisons).encode("utf-8", "replace"))
-        part.replace(path)
-    except OSError as error:
-        raise errors.UsageError(f"cannot write {path}: {error.strerror}") from error
+def evidence(comparison: Comparison) -> list[str]:
+    """Why figures may not be believed: a line for each finding."""
+    return [
+        f"{clean(row.target)} on {clean(row.device or DASH)}: {clean(text)}"
+        for row in comparison.rows
+        for text in row.evidence
+    ]

@@ -49,7 +49,7 @@ def wish(
     """The options of the command line, checked; a device that is this machine is none."""
     if kind and kind not in KINDS:
         raise errors.UsageError(
-            f"--runtime {kind!r} is not known", remedy=config.did_you_mean(kind, KINDS)
+            f"--runtime {kind!r} is not known", remedy=errors.did_you_mean(kind, KINDS)
         )
     if source is not None and not source.exists():
         raise errors.UsageError(f"--ort-source: {source} is not there")

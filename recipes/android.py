@@ -4,6 +4,7 @@ from edge.bundle import Bundle, BundleFile
 from edge.convert import reduced_runtime
 from edge.convert.ort_format import ort_format
 from edge.convert.prebuilt_runtime import android_libraries
+from edge.convert.precision import at_precision, ort_options
 from edge.convert.render_app import render_app
 from edge.job import Job
 from edge.store import File
@@ -11,8 +12,7 @@ from edge.store import File
 
 def artifact(job: Job) -> File:
     """``model.ort``, without layouts of any CPU."""
-    options = job.target.ort_format.model_dump()
-    return job.step(ort_format, model=job.canonical, **options).file("model.ort")
+    return job.step(ort_format, model=at_precision(job), **ort_options(job)).file("model.ort")
 
 
 def build(job: Job) -> Bundle:

@@ -6,6 +6,7 @@ from edge.bundle import Bundle, BundleFile
 from edge.convert import reduced_runtime
 from edge.convert.compressed_size import compressed_size
 from edge.convert.ort_format import ort_format
+from edge.convert.precision import at_precision, ort_options
 from edge.convert.render_app import render_app
 from edge.errors import ConfigError
 from edge.job import Job
@@ -15,8 +16,7 @@ from edge.tools import web_runtime
 
 def artifact(job: Job) -> File:
     """``model.ort``, without layouts of any CPU."""
-    options = job.target.ort_format.model_dump()
-    return job.step(ort_format, model=job.canonical, **options).file("model.ort")
+    return job.step(ort_format, model=at_precision(job), **ort_options(job)).file("model.ort")
 
 
 def build(job: Job) -> Bundle:

@@ -2,6 +2,7 @@
 
 from edge.bundle import Bundle, BundleFile
 from edge.convert.optimize import optimize
+from edge.convert.precision import at_precision
 from edge.convert.runner_files import runner_files
 from edge.job import Job
 from edge.store import File
@@ -10,7 +11,7 @@ from edge.store import File
 def artifact(job: Job) -> File:
     """``model.onnx``, optimized for any CPU of the platform unless the target says otherwise."""
     level = job.target.optimization.level
-    return job.step(optimize, model=job.canonical, level=level).file("model.onnx")
+    return job.step(optimize, model=at_precision(job), level=level).file("model.onnx")
 
 
 def build(job: Job) -> Bundle:

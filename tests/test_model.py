@@ -53,21 +53,30 @@ def test_another_dtype_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("release", "opset", "ir_version", "fits"),
-    [
-        ("1.29.0", 26, 13, True),
-        ("1.29.0", 27, 13, False),
-        ("1.29.0", 26, 14, False),
-        ("1.32.0", 28, 14, True),
-        ("9.9.9", 99, 99, True),  # unknown release: the runtime itself decides
-    ],
+    ("release", "highest"), [("1.21.0", (22, 10)), ("1.29.0", (26, 13)), ("1.32.0", (28, 14))]
 )
-def test_the_releases_limits(release: str, opset: int, ir_version: int, *, fits: bool) -> None:
-    if fits:
-        model.refuse_newer(release, opset, ir_version, "ios")
-        return
-    with pytest.raises(errors.ModelRefused, match=f"onnxruntime {release} reads up to"):
-        model.refuse_newer(release, opset, ir_version, "ios")
+def test_the_releases_limits(release: str, highest: tuple[int, int]) -> None:
+    assert model.limits(release) == highest
+
+
+def test_an_unknown_release_decides_itself() -> None:
+    assert model.limits("9.9.9") == model.NO_LIMIT
+
+
+def test_a_symbol_in_a_declared_shape_is_bound_by_dims() -> None:
+    """Exporters are told the names; a model that calls the dimension otherwise is bound too."""
+    found = model.bind(
+        (model.Port("x", "float32", ("s0", 4)),),
+        spec(inputs={"x": {"shape": ["batch", 4]}}, dims={"batch": 2}),
+    )
+    assert found[0].shape == (2, 4)
+
+
+def test_a_symbol_that_nothing_binds_is_said() -> None:
+    with pytest.raises(errors.ConfigError, match="dimension 0 of input x"):
+        model.bind(
+            (model.Port("x", "float32", ("batch", 4)),), spec(inputs={"x": {"shape": ["batch", 4]}})
+        )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from edge import __version__, bundle, process
 from edge.store import Store
 from tests import models
 
-pytestmark = [pytest.mark.wheel, pytest.mark.process]
+pytestmark = [pytest.mark.wheel, pytest.mark.process, pytest.mark.xdist_group("wheel")]
 ROOT = process.PACKAGE_PARENT
 FOLDERS = ("recipes", "targets", "templates")  # outside the package in a checkout, inside it here
 CHECKOUT = ("edge", *FOLDERS, "tests", "benchmarks", "build.py", "edge.toml", "pyproject.toml",

@@ -5,7 +5,8 @@
 3. The graph is simplified: constants folded, dead branches gone (25 If nodes of Silero).
    onnxslim, since onnxsim and polygraphy leave Silero's branches broken; and before any ONNX
    Runtime session, since onnxruntime 1.24 to 1.32 dies on silero_vad.onnx bound but not simplified.
-4. The result is proven on the golden samples: bit-exact, or within 1e-6 of max(1, |expected|).
+4. The result is proven on the samples' inputs against the model as it was: bit-exact, or within
+   1e-5 of max(1, |expected|).
 """
 
 from __future__ import annotations
@@ -22,18 +23,20 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# Folding constants reorders float32 sums; more than this is a changed model.
-LIMIT = 1e-6
+# Folding constants reorders float32 sums: two layers of attention move by 1.2e-6. More than this,
+# a tenth of what targets allow, is a changed model.
+LIMIT = 1e-5
 
 
-@step(version=2, tools=("onnx", "onnxslim", "onnxruntime", "numpy"), timeout=1800)
+@step(version=4, tools=("onnx", "onnxslim", "onnxruntime", "numpy"), timeout=1800)
 def canonical(
-    out: Path, *, model: Path, golden: Path, inputs: list[dict[str, Any]], bind: bool
+    out: Path, *, model: Path, cases: Path, inputs: list[dict[str, Any]], bind: bool
 ) -> Facts:
     """``model.onnx`` in canonical form.
 
-    ``golden`` is the samples' index file; ``inputs`` are BoundInput.to_json values. Facts:
-    ``nodes`` (before and after), ``inputs``, ``outputs``, ``max_abs`` against the golden samples.
+    ``cases`` is the index file of samples that hold every input; ``inputs`` are
+    BoundInput.to_json values. Facts: ``nodes`` (before and after), ``inputs``, ``outputs``,
+    ``max_abs`` against the model as it was.
     Raises :class:`errors.StepFailed` when the simplified model computes something else.
     """
     import onnx
@@ -52,7 +55,8 @@ def canonical(
     simplified.graph.input.extend(ports)
     graph.save(simplified, out / "model.onnx")
     facts = graph.facts(simplified)
-    worst = _prove(out / "model.onnx", golden.parent)
+    constant = {each["name"] for each in inputs if each["constant"] is not None}
+    worst = _prove(model, out / "model.onnx", cases.parent, constant)
     return {**facts, "nodes_before": before, "max_abs": worst}
 
 
@@ -90,16 +94,17 @@ def _simplify(model: onnx.ModelProto) -> onnx.ModelProto:
     return simplified
 
 
-def _prove(model: Path, golden: Path) -> float:
+def _prove(model: Path, simplified: Path, cases: Path, constant: set[str]) -> float:
     import numpy as np
 
     from edge.convert import run_model
 
-    session = run_model.open_session(model, level="disabled")
+    before, after = (run_model.open_session(m, level="disabled") for m in (model, simplified))
     worst = 0.0
-    cases = zip(samples.cases(golden, "input"), samples.cases(golden, "output"), strict=True)
-    for case, expected in cases:
-        for name, actual in run_model.run_session(session, case).items():
+    for case in samples.cases(cases, "input"):
+        expected = run_model.run_session(before, case)
+        kept = {name: array for name, array in case.items() if name not in constant}
+        for name, actual in run_model.run_session(after, kept).items():
             difference = _difference(expected[name], actual)
             if np.isnan(difference) or difference > LIMIT:
                 raise errors.StepFailed(

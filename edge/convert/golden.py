@@ -1,16 +1,20 @@
-"""Golden samples: real inputs, and the outputs that the source gave for them.
+"""Samples: real inputs for a model, and the outputs that an ONNX source gave for them.
 
-Inputs come from the user's ``.npz`` or from a seeded generator; outputs from ONNX Runtime with
-optimizations off, on the model as the user gave it. Inputs that are constant for the deployment
-are fed here and left out of the samples: the deployed model does not have them.
+Inputs come from the user's ``.npz`` or from a seeded generator. Golden outputs come from the
+source itself: for an ONNX file from ONNX Runtime with optimizations off, on the model as the user
+gave it; for other sources from their framework (``edge.sources``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edge import errors, samples
+from edge import samples
+from edge.convert import run_model
+from edge.convert.npz import read_npz
+from edge.sources.framework import write_golden
 from edge.step import Facts, step
 
 if TYPE_CHECKING:
@@ -19,25 +23,41 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-@step(version=1, tools=("onnxruntime", "numpy"), timeout=1800)
-def golden(out: Path, *, model: Path, inputs: list[dict[str, Any]], count: int, seed: int) -> Facts:
-    """Samples from a seeded generator: ``count`` cases for ``inputs`` (BoundInput.to_json)."""
+@step(version=1, tools=("numpy",), timeout=900)
+def draw_samples(out: Path, *, inputs: list[dict[str, Any]], count: int, seed: int) -> Facts:
+    """Inputs from a seeded generator: ``count`` cases for ``inputs`` (BoundInput.to_json)."""
     import numpy as np
 
     generator = np.random.default_rng(seed)
     cases = [{each["name"]: draw(generator, each) for each in inputs} for _ in range(count)]
-    return _write(out, model, inputs, cases)
+    samples.write(out, [(case, {}) for case in cases])
+    return {"samples": count}
 
 
-@step(version=1, tools=("onnxruntime", "numpy"), timeout=1800)
-def golden_from_file(
-    out: Path, *, model: Path, inputs: list[dict[str, Any]], arrays: Path
-) -> Facts:
-    """Samples from the user's ``.npz``: ``name`` for one sample, ``name/0``, ``name/1`` for more.
+@step(version=1, tools=("numpy",), timeout=900)
+def read_samples(out: Path, *, inputs: list[dict[str, Any]], arrays: Path) -> Facts:
+    """Inputs from the user's ``.npz``: ``name`` for one sample, ``name/0``, ``name/1`` for more.
 
     ``arrays`` is that file.
     """
-    return _write(out, model, inputs, read_npz(arrays, inputs))
+    cases = read_npz(arrays, inputs)
+    samples.write(out, [(case, {}) for case in cases])
+    return {"samples": len(cases)}
+
+
+@step(version=2, tools=("onnxruntime", "numpy"), timeout=1800)
+def onnx_golden(out: Path, *, model: Path, cases: Path, inputs: list[dict[str, Any]]) -> Facts:
+    """Golden samples of an ONNX source: ``cases`` is the index file of the inputs.
+
+    Facts as :func:`edge.sources.framework.write_golden`.
+    """
+    session = run_model.open_session(model, level="disabled")
+    names = [output.name for output in session.get_outputs()]
+
+    def run(case: Mapping[str, Array]) -> list[Array]:
+        return list(run_model.run_session(session, dict(case)).values())
+
+    return write_golden(out, run, cases=cases, inputs=inputs, names=names)
 
 
 def draw(generator: np.random.Generator, spec: dict[str, Any]) -> Array:
@@ -59,83 +79,3 @@ def draw(generator: np.random.Generator, spec: dict[str, Any]) -> Array:
 def default_range(dtype: np.dtype[Any]) -> tuple[float, float]:
     """Where nothing is declared: [-1, 1] for floats, [0, 1] for integers, which often index."""
     return (-1.0, 1.0) if dtype.kind == "f" else (0.0, 1.0)
-
-
-def read_npz(path: Path, inputs: list[dict[str, Any]]) -> list[dict[str, Array]]:
-    """The cases of an ``.npz`` file; every wrong name, dtype and shape is said."""
-    import zipfile
-
-    import numpy as np
-
-    try:
-        with zipfile.ZipFile(path) as listed:
-            size = sum(entry.file_size for entry in listed.infolist())
-        if size > samples.MAX_TENSOR_BYTES:
-            raise errors.UsageError(f"the samples would hold {size} bytes")
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise errors.UsageError(
-            f"cannot read the samples: {str(error).partition(',')[0]}",
-            remedy="write a .npz with numpy.savez: NAME=array, or 'NAME/0', 'NAME/1' for several",
-        ) from error
-    varying = [each for each in inputs if each["constant"] is None]
-    many = any("/" in name and name.rpartition("/")[2].isdigit() for name in arrays)
-    count = len({n.rpartition("/")[2] for n in arrays}) if many else 1
-    cases = []
-    for index in range(count):
-        case = {}
-        for each in inputs:
-            key = f"{each['name']}/{index}" if many else each["name"]
-            case[each["name"]] = _checked(arrays, key, each)
-        cases.append(case)
-    extra = set(arrays) - {f"{e['name']}/{i}" if many else e["name"] for e in varying
-                           for i in range(count)}  # fmt: skip
-    if extra:
-        raise errors.UsageError(f"the samples hold unknown arrays: {', '.join(sorted(extra))}")
-    return cases
-
-
-def _checked(arrays: dict[str, Array], key: str, spec: dict[str, Any]) -> Array:
-    import numpy as np
-
-    if spec["constant"] is not None:
-        return np.full(tuple(spec["shape"]), spec["constant"], spec["dtype"])
-    if key not in arrays:
-        raise errors.UsageError(
-            f"the samples have no array {key!r}",
-            remedy=f"they hold: {', '.join(sorted(arrays)) or 'nothing'}",
-        )
-    array = arrays[key]
-    if array.dtype.name != spec["dtype"] or list(array.shape) != spec["shape"]:
-        raise errors.UsageError(
-            f"the sample {key!r} is {array.dtype.name}{list(array.shape)}, "
-            f"the model wants {spec['dtype']}{spec['shape']}"
-        )
-    return array.astype(spec["dtype"])  # this machine's byte order
-
-
-def _write(
-    out: Path, model: Path, inputs: list[dict[str, Any]], cases: list[dict[str, Array]]
-) -> Facts:
-    from edge.convert import run_model
-
-    session = run_model.open_session(model, level="disabled")
-    constant = {each["name"] for each in inputs if each["constant"] is not None}
-    pairs = []
-    for case in cases:
-        outputs = run_model.run_session(session, case)
-        pairs.append(({n: a for n, a in case.items() if n not in constant}, outputs))
-    if pairs and not _same(pairs[0][1], run_model.run_session(session, cases[0])):
-        raise errors.ModelRefused(
-            "the model gives other outputs each time it is run (RandomNormal or the like); nothing "
-            "could be proven about it",
-            remedy="make the randomness an input, or give the operator a seed",
-        )
-    samples.write(out, pairs)
-    odd = [n for _, outputs in pairs for n, a in outputs.items() if not run_model.finite(a)]
-    return {"samples": len(pairs), "not_finite": sorted(set(odd))}
-
-
-def _same(first: dict[str, Array], second: dict[str, Array]) -> bool:
-    return all(first[name].tobytes() == second[name].tobytes() for name in first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from edge import errors, parity, samples
+from edge import config, errors, parity, samples
 from edge.job import Job
 from edge.step import Facts, step
 from edge.store import Result
@@ -43,18 +43,22 @@ def measure_parity(out: Path, *, actual: Path, golden: Path, tolerance: dict[str
     return {"outputs": measured, "reasons": reasons}
 
 
-def hold(job: Job, ran: Result, what: str, *, remedy: str) -> list[dict[str, Any]]:
-    """Facts ``outputs`` of ``ran`` (outputs in the samples' form) against the golden ones.
-
-    Raises :class:`errors.ParityFailed` with ``what`` and the first reason when they are outside
-    the target's tolerance.
-    """
-    held = job.step(
+def against_golden(job: Job, ran: Result, tolerance: config.Tolerance) -> Result:
+    """What ``ran`` gave (outputs in the samples' form) held against the golden outputs."""
+    return job.step(
         measure_parity,
         actual=ran.tree(samples.INDEX),
         golden=job.samples.tree(samples.INDEX),
-        tolerance=job.target.tolerance.model_dump(),
+        tolerance=tolerance.model_dump(),
     )
+
+
+def hold(job: Job, held: Result, what: str, *, remedy: str) -> list[dict[str, Any]]:
+    """Facts ``outputs`` of ``held``.
+
+    Raises :class:`errors.ParityFailed` with ``what`` and the first reason when they are outside
+    the tolerance.
+    """
     if reasons := held.facts["reasons"]:
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
         raise errors.ParityFailed(

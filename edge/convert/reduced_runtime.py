@@ -19,7 +19,7 @@ from edge.convert import prove_runtime
 from edge.convert.build_reduced import UNSTRIPPED, build_reduced
 from edge.convert.check_library import check_library
 from edge.convert.closure_within import closure_within
-from edge.convert.measure_parity import hold
+from edge.convert.measure_parity import against_golden, hold
 from edge.convert.operator_closure import CLOSURE
 from edge.convert.plan_reduced import plan_reduced
 from edge.convert.prove_coverage import prove_coverage
@@ -159,7 +159,8 @@ def prove(job: Job, made: Reduced, runner: File) -> dict[str, Any]:
             f"the target pins {job.target.runtime.version}"
         )
     what = f"the built {library.path.name} computes something else"
-    outputs = hold(job, ran, what, remedy="look at [runtime.reduced] of the target")
+    held = against_golden(job, ran, job.tolerance)
+    outputs = hold(job, held, what, remedy="look at [runtime.reduced] of the target")
     stranger = job.step(prove_runtime.outsider, config=made.built.file(OPERATORS))
     refused = job.step(
         prove_runtime.refuses,

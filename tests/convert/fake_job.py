@@ -80,6 +80,7 @@ def job(steps: Recorder, wanted: Target, making: Making | None = None) -> Job:
         steps=steps,
         canonical=File(Path("canonical"), "c", 1),
         samples=result("samples", {}),
+        cases=File(Path("samples.tsv"), "s", 1),
         template=lambda name: File(Path(name), f"sha256 of {name}", 1),
         fetch=fetch,
         making=making,

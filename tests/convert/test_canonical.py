@@ -9,12 +9,12 @@ import numpy as np
 import onnx
 import pytest
 
-from edge import errors, process, samples
+from edge import errors, process
 from edge.convert import canonical as module
 from edge.convert.canonical import canonical
-from edge.convert.golden import golden
 from edge.model import BoundInput
 from tests import models
+from tests.golden import drawn
 
 SWITCHED = [
     BoundInput("x", "float32", (3,)).to_json(),
@@ -25,10 +25,9 @@ SWITCHED = [
 def make(model: onnx.ModelProto, folder: Path, inputs: list[Any], *, bind: bool) -> dict[str, Any]:
     path = folder / "source.onnx"
     models.save(model, path)
-    golden.function(folder / "golden", model=path, inputs=inputs, count=2, seed=0)
+    cases = drawn(folder / "inputs", inputs, count=2)
     (folder / "out").mkdir()
-    index = folder / "golden" / samples.INDEX
-    facts = canonical.function(folder / "out", model=path, golden=index, inputs=inputs, bind=bind)
+    facts = canonical.function(folder / "out", model=path, cases=cases, inputs=inputs, bind=bind)
     assert facts is not None
     return facts
 

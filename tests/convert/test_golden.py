@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from edge import errors, samples
-from edge.convert.golden import draw, golden, golden_from_file
+from edge.convert.golden import draw, read_samples
 from edge.model import BoundInput
 from tests import models
+from tests.golden import golden
 
 X = BoundInput("x", "float32", (2, 4)).to_json()
 
@@ -21,7 +22,7 @@ def spec(dtype: str, **fields: Any) -> dict[str, Any]:
 
 
 def test_outputs_are_those_of_the_source(mlp: Path, tmp_path: Path) -> None:
-    facts = golden.function(tmp_path / "s", model=mlp, inputs=[X], count=2, seed=0)
+    facts = golden(tmp_path / "s", mlp, [X], count=2, seed=0)
     assert facts == {"samples": 2, "not_finite": []}
     weights = {t.name: t for t in models.mlp().graph.initializer}
     from onnx.numpy_helper import to_array
@@ -34,7 +35,7 @@ def test_outputs_are_those_of_the_source(mlp: Path, tmp_path: Path) -> None:
 
 def test_the_same_seed_gives_the_same_bytes(mlp: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
-        golden.function(tmp_path / name, model=mlp, inputs=[X], count=2, seed=5)
+        golden(tmp_path / name, mlp, [X], count=2, seed=5)
     for file in (tmp_path / "a").iterdir():
         assert file.read_bytes() == (tmp_path / "b" / file.name).read_bytes()
 
@@ -69,7 +70,7 @@ def test_constants_are_fed_but_not_kept(tmp_path: Path) -> None:
         BoundInput("x", "float32", (3,)).to_json(),
         BoundInput("mode", "int64", (), constant=1).to_json(),
     ]
-    golden.function(tmp_path / "s", model=path, inputs=inputs, count=1, seed=0)
+    golden(tmp_path / "s", path, inputs, count=1, seed=0)
     case = samples.cases(tmp_path / "s", "input")[0]
     assert list(case) == ["x"]
     np.testing.assert_array_equal(samples.cases(tmp_path / "s", "output")[0]["y"], 2 * case["x"])
@@ -80,7 +81,7 @@ def test_the_users_samples_are_taken_as_they_are(mlp: Path, tmp_path: Path) -> N
     wanted = np.arange(8, dtype=np.float32).reshape(2, 4)
     two: dict[str, Any] = {"x/0": wanted, "x/1": wanted + 1}
     np.savez(arrays, **two)
-    golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=arrays)
+    read_samples.function(tmp_path / "s", inputs=[X], arrays=arrays)
     np.testing.assert_array_equal(samples.cases(tmp_path / "s", "input")[1]["x"], wanted + 1)
 
 
@@ -99,14 +100,14 @@ def test_wrong_samples_are_said(
     path = tmp_path / "s.npz"
     np.savez(path, **arrays)
     with pytest.raises(errors.UsageError, match=says):
-        golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=path)
+        read_samples.function(tmp_path / "s", inputs=[X], arrays=path)
 
 
 def test_another_byte_order_is_read_right(mlp: Path, tmp_path: Path) -> None:
     arrays = tmp_path / "s.npz"
     wanted = np.arange(8, dtype=np.float32).reshape(2, 4)
     np.savez(arrays, x=wanted.astype(">f4"))
-    golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=arrays)
+    read_samples.function(tmp_path / "s", inputs=[X], arrays=arrays)
     np.testing.assert_array_equal(samples.cases(tmp_path / "s", "input")[0]["x"], wanted)
 
 
@@ -120,11 +121,11 @@ def test_a_pickle_in_the_samples_is_not_opened(mlp: Path, tmp_path: Path) -> Non
     path = tmp_path / "s.npz"
     np.savez(path, x=np.array([{"evil": 1}], dtype=object))
     with pytest.raises(errors.UsageError, match="cannot read the samples"):
-        golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=path)
+        read_samples.function(tmp_path / "s", inputs=[X], arrays=path)
 
 
 def test_a_text_file_is_no_samples(mlp: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.npz"
     path.write_text("hello")
     with pytest.raises(errors.UsageError, match="cannot read the samples"):
-        golden_from_file.function(tmp_path / "s", model=mlp, inputs=[X], arrays=path)
+        read_samples.function(tmp_path / "s", inputs=[X], arrays=path)

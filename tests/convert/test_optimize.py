@@ -10,13 +10,13 @@ import onnx
 import pytest
 
 from edge import errors, samples
-from edge.convert.golden import golden
 from edge.convert.measure_parity import measure_parity
 from edge.convert.optimize import optimize
 from edge.convert.ort_format import ort_format
 from edge.convert.run_artifact import run_artifact
 from edge.model import BoundInput
 from tests import models
+from tests.golden import golden
 
 X = [BoundInput("x", "float32", (2, 4)).to_json()]
 EXACT = {"max_abs": 0.0, "max_rel": None, "floor": 1e-3, "sqnr_db": None, "argmax": None}
@@ -38,7 +38,7 @@ def test_the_ort_format_runs_and_agrees(mlp: Path, tmp_path: Path, style: str) -
     made = tmp_path / "ort"
     made.mkdir()
     ort_format.function(made, model=mlp, style=style, target_platform="arm", level="all")
-    golden.function(tmp_path / "golden", model=mlp, inputs=X, count=2, seed=0)
+    golden(tmp_path / "golden", mlp, X, count=2, seed=0)
     index = tmp_path / "golden" / samples.INDEX
     run_artifact.function(tmp_path / "ran", model=made / "model.ort", golden=index)
     held = measure_parity.function(
@@ -92,7 +92,7 @@ def test_a_model_beyond_the_formats_limit_is_refused(
 
 
 def test_a_model_that_computes_something_else_is_measured(mlp: Path, tmp_path: Path) -> None:
-    golden.function(tmp_path / "golden", model=mlp, inputs=X, count=1, seed=0)
+    golden(tmp_path / "golden", mlp, X, count=1, seed=0)
     index = tmp_path / "golden" / samples.INDEX
     other = tmp_path / "other.onnx"
     models.save(models.mlp(scale=1.01), other)
@@ -109,7 +109,7 @@ def test_a_model_that_computes_something_else_is_measured(mlp: Path, tmp_path: P
 
 
 def test_a_renamed_output_is_no_parity(mlp: Path, tmp_path: Path) -> None:
-    golden.function(tmp_path / "golden", model=mlp, inputs=X, count=1, seed=0)
+    golden(tmp_path / "golden", mlp, X, count=1, seed=0)
     expected = samples.cases(tmp_path / "golden", "output")[0]["y"]
     samples.write(tmp_path / "ran", [({}, {"renamed": expected})])
     held = measure_parity.function(
@@ -123,7 +123,7 @@ def test_a_renamed_output_is_no_parity(mlp: Path, tmp_path: Path) -> None:
 
 
 def test_a_missing_output_is_no_parity(mlp: Path, tmp_path: Path) -> None:
-    golden.function(tmp_path / "golden", model=mlp, inputs=X, count=1, seed=0)
+    golden(tmp_path / "golden", mlp, X, count=1, seed=0)
     samples.write(tmp_path / "ran", [({}, {})])
     held = measure_parity.function(
         tmp_path,

@@ -18,7 +18,7 @@ OPTIONS = {"style": "Fixed", "target_platform": "arm", "level": "all"}
 def magika() -> Path:
     from edge.sources.locate import locate
 
-    return locate("pkg:magika/models/standard_v3_3/model.onnx", Path())
+    return locate("pkg:magika/models/standard_v3_3/model.onnx", Path()).path
 
 
 @pytest.fixture(scope="module")

@@ -142,3 +142,25 @@ def test_a_mutated_model_is_read_or_refused(mlp: Path, data: st.DataObject) -> N
         graph.all_tensors(model)
     except errors.ModelRefused:
         return
+
+
+def test_nan_weights_are_refused_by_name(tmp_path: Path) -> None:
+    model = models.mlp()
+    weights = onnx.numpy_helper.to_array(model.graph.initializer[0]).copy()
+    weights[0, 1] = np.nan
+    model.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(weights, "w"))
+    path = tmp_path / "m.onnx"
+    models.save(model, path)
+    with pytest.raises(errors.ModelRefused, match=r"the weight 'w' holds NaN \(1 of 12 values\)"):
+        imported(path, tmp_path / "out")
+
+
+def test_infinite_weights_are_masks_and_stay(tmp_path: Path) -> None:
+    model = models.mlp()
+    masked = onnx.numpy_helper.from_array(np.full(3, -np.inf, np.float32), "b")
+    model.graph.initializer[1].CopyFrom(masked)
+    path = tmp_path / "m.onnx"
+    models.save(model, path)
+    imported(path, tmp_path / "out")
+    bias = onnx.load(tmp_path / "out" / "model.onnx").graph.initializer[1]
+    assert np.isneginf(onnx.numpy_helper.to_array(bias)).all()

@@ -1,0 +1,38 @@
+"""Device files (``devices.toml``): machines that take bundles and measure them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from edge.config.fields import Name, Strict
+
+
+class DeviceSpec(Strict):
+    """One device of ``devices.toml``.
+
+    ``folder`` is where bundles live there, relative to the login's home (default: edgewright).
+    """
+
+    kind: Literal["local", "ssh"]
+    folder: str = ""
+    host: str = ""
+    port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    user: str | None = None
+    identity_file: str | None = None
+    known_hosts: str | None = None
+    ssh_config: str | None = None
+    connect_timeout: Annotated[float, Field(gt=0)] = 10.0
+
+    @model_validator(mode="after")
+    def _host(self) -> DeviceSpec:
+        if self.kind == "ssh" and not self.host:
+            raise ValueError("an ssh device needs host")
+        return self
+
+
+class DevicesFile(Strict):
+    """``devices.toml``."""
+
+    devices: dict[Name, DeviceSpec] = {}
