@@ -29,7 +29,7 @@ SLACK = 1e-9
 class Variant:
     """One precision of a model for one target; a figure that was not measured is None.
 
-    ``state``: made, failed (``why``: it could not be made) or broken (``why``: the target's
+    ``state``: made, failed (``why``: not made, or not right) or broken (``why``: the target's
     release cannot run it). ``artifact_*`` and ``peak_bytes`` in bytes, ``sqnr_db`` (infinite
     where nothing differs) and ``max_abs`` against the golden outputs, worst of all outputs;
     ``accuracy`` by the user's metric, ``drop``: the source's accuracy minus this one's; ``p50_*``
@@ -217,7 +217,7 @@ def _slower(variant: Variant, source: Variant) -> bool:
 def excluded(variants: Iterable[Variant], limits: Limits) -> dict[str, str]:
     """By precision, why those that may not be chosen may not: not made, or beyond a limit."""
     known = _in_order(variants)
-    said = {"failed": "could not be made: ", "broken": "the target cannot run it: "}
+    said = {"failed": "", "broken": "the target cannot run it: "}
     reasons = {}
     for variant in known:
         if variant.state in said:
@@ -260,10 +260,10 @@ def _nothing(target: str, known: Sequence[Variant], limits: Limits) -> errors.Bu
     made = [(_misses(each, limits, source), each) for each in known if each.state == "made"]
     said = f"{target}: none of the {len(known)} precisions tried is within the limits"
     if len(made) < len(known):
-        said += f" ({len(known) - len(made)} could not be made, or not run there)"
+        said += f" ({len(known) - len(made)} failed, or cannot run there)"
     if not made:
         reasons = excluded(known, limits)
-        said += "".join(f"; {precision} {reason}" for precision, reason in reasons.items())
+        said += "".join(f"; {precision}: {reason}" for precision, reason in reasons.items())
         return errors.BudgetExceeded(said, remedy="see to what failed, or let more be tried")
     misses, nearest = min(
         made, key=lambda item: (max(miss.overshoot for miss in item[0]), len(item[0]))

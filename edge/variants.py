@@ -136,10 +136,11 @@ def _candidate(
         whole = variant.state == "made" and variant.artifact_raw and not job.making
         return Candidate(variant, made(recipe, ready, prepared, closure) if whole else None)
     except (errors.ModelRefused, errors.ParityFailed, errors.BudgetExceeded) as error:
-        mine.steps.run(refused, _refusal(mine, _line(error)))
-        return Candidate(Variant(precision, "failed", _line(error)))
+        why = f"could not be made: {_line(error)}"
+        mine.steps.run(refused, _refusal(mine, why))
+        return Candidate(Variant(precision, "failed", why))
     except errors.EdgeError as error:
-        return Candidate(Variant(precision, "failed", _line(error)))
+        return Candidate(Variant(precision, "failed", f"could not be made: {_line(error)}"))
 
 
 @step(version=1, tools=("onnx", "onnxruntime", "numpy"), isolated=False, aside=("why",))

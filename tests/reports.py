@@ -46,7 +46,7 @@ INT8 = replace(
     p50_high_ns=2.7e6, sha256="bb" * 32,
 )  # fmt: skip
 WEIGHTS = replace(INT8, precision="int8-weights", artifact_raw=1_020_000, sqnr_db=38.5)
-FAILED = Variant("int4-weights", "failed", "no MatMul with constant weights")
+FAILED = Variant("int4-weights", "failed", "could not be made: no MatMul with constant weights")
 VARIANTS = (SOURCE, INT8, WEIGHTS, FAILED)
 
 

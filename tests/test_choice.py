@@ -33,7 +33,7 @@ INT8 = replace(
     p50_ns=0.9e6, p50_low_ns=0.85e6, p50_high_ns=0.95e6, peak_bytes=40_000_000, sha256="cc" * 32,
 )  # fmt: skip
 SLOW = replace(INT8, p50_ns=2.6e6, p50_low_ns=2.5e6, p50_high_ns=2.7e6)
-FAILED = Variant("int4-weights", "failed", "no MatMul with constant weights")
+FAILED = Variant("int4-weights", "failed", "could not be made: no MatMul with constant weights")
 BROKEN = Variant("int8-weights", "broken", "MatMulNBits fails in ORT format from 1.28 on")
 UNTIMED: dict[str, Any] = {"p50_ns": None, "p50_low_ns": None, "p50_high_ns": None}
 
@@ -244,8 +244,8 @@ def test_one_variant_a_precision() -> None:
 def test_the_nearest_miss_is_the_smallest_of_the_furthest() -> None:
     said = refused(SOURCE, FP16, INT8, FAILED, max_size=1_000_000, min_sqnr=40)
     assert said == (
-        "linux-x64: none of the 4 precisions tried is within the limits (1 could not be made, "
-        "or not run there); the nearest is int8: SQNR 24 dB < 40 dB"
+        "linux-x64: none of the 4 precisions tried is within the limits (1 failed, "
+        "or cannot run there); the nearest is int8: SQNR 24 dB < 40 dB"
     )
     said = refused(SOURCE, FP16, INT8, max_size=1_500_000, min_sqnr=70)
     assert said.endswith("the nearest is fp16: size 1.6 MB > 1.5 MB; SQNR 62 dB < 70 dB")
@@ -266,8 +266,8 @@ def test_what_was_not_measured_is_the_furthest_miss() -> None:
 
 def test_nothing_made_says_why() -> None:
     said = refused(FAILED, BROKEN)
-    assert "int4-weights could not be made: no MatMul" in said
-    assert "int8-weights the target cannot run it: MatMulNBits" in said
+    assert "int4-weights: could not be made: no MatMul" in said
+    assert "int8-weights: the target cannot run it: MatMulNBits" in said
     assert "none of the 0 precisions" in refused()
 
 

@@ -29,7 +29,7 @@ SOURCE = Variant(
     peak_bytes=60_000_000, sha256="aa" * 32,
 )  # fmt: skip
 INT8 = replace(SOURCE, precision="int8", artifact_raw=830_000, sqnr_db=24.0, sha256="bb" * 32)
-FAILED = Variant("int4-weights", "failed", "no MatMul \ud800 \x1b[31m")
+FAILED = Variant("int4-weights", "failed", "could not be made: no MatMul \ud800 \x1b[31m")
 VARIANTS = (SOURCE, INT8, FAILED)
 LIMITS = Limits(max_size=4_000_000, min_sqnr=20.0, max_drop=0.02)
 DECISION = choose(VARIANTS, LIMITS, target="linux-x64")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from edge.choice_record import ChoiceRecord
 from edge.store import Store
 from tests import models
 from tests.command import Outcome, edge
@@ -228,3 +230,43 @@ def test_this_machine_is_a_device_with_three_runners(tmp_path: Path, store: Stor
     app = edge(tmp_path, store, "deploy", "android")
     assert app.code == 2
     assert "has no runner" in app.err
+
+
+def choosing(*more: str, device: str = "lab") -> tuple[str, ...]:
+    """Words of a build that chooses between two precisions, timed on a device."""
+    choice = "targets.linux-x64.choice"
+    return (
+        "build", "-t", "linux-x64", "-p", "auto",
+        "--set", f'{choice}.device="{device}"',
+        "--set", f'{choice}.candidates=["source", "fp16"]', *more,
+    )  # fmt: skip
+
+
+@pytest.mark.ssh
+def test_precisions_are_timed_on_the_named_device(lab: Lab) -> None:
+    done = lab.edge(*choosing("--set", "targets.linux-x64.choice.max_p50='1 s'"))
+    assert done.code == 0, done.err
+    found = ChoiceRecord.read(lab.bundle.with_name("linux-x64.choice.json"))
+    assert found.device == "lab"
+    assert all(each.p50_ns and each.peak_bytes for each in found.variants)
+    assert not (lab.device / "bundles" / "mlp.linux-x64" / "current").exists()  # it is no rollout
+    again = lab.edge(*choosing("--set", "targets.linux-x64.choice.max_p50='1 s'"))
+    assert (again.code, again.steps) == (0, [])
+
+
+@pytest.mark.ssh
+def test_a_limit_that_the_device_does_not_keep_to_is_exit_1(lab: Lab) -> None:
+    done = lab.edge(*choosing("--set", "targets.linux-x64.choice.max_p50='1 ns'"))
+    assert done.code == 1
+    assert re.search(r"the nearest is \w+: p50 .* > 1 ns", done.err)
+
+
+@pytest.mark.ssh
+def test_a_device_that_is_away_is_exit_3_and_one_that_is_none_is_2(lab: Lab) -> None:
+    done = lab.edge(*choosing(device="lob"))
+    assert done.code == 2
+    assert "did you mean 'lab'?" in done.err
+    write_devices(lab.project, lab.sshd, port=1)
+    done = lab.edge(*choosing())
+    assert done.code == 3
+    assert "lab" in done.err

@@ -1,7 +1,8 @@
 """What every source framework does alike: it runs the user's model, and that is the truth.
 
-A framework's file gives a :data:`Runner` for a source; golden samples and accuracies come from
-it, never from the converted model.
+A framework's file opens a source as a :data:`Runner`; golden samples and accuracies come from
+it, never from the converted model, by steps that :func:`golden_step` and :func:`accuracy_step`
+make of it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge import errors, samples
+from edge.convert.accuracy import scored
 from edge.convert.run_model import finite
-from edge.step import Facts
+from edge.step import Facts, Step, step
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +25,63 @@ if TYPE_CHECKING:
 TRUST = ("options.allow_pickle",)
 # Inputs by name -> outputs in the order of the exported model.
 Runner = Callable[[Mapping[str, "Array"]], "Sequence[Array]"]
+# Source file, factory (empty for a file) and what the project says of the model.
+Opener = Callable[[Path, str, "dict[str, Any]"], Runner]
+
+
+def golden_step(name: str, opener: Opener, tools: tuple[str, ...], extra: str = "") -> Step:
+    """The step ``name`` of the opener's module: golden outputs by the framework itself.
+
+    Arguments and facts as :func:`write_golden`, and ``source``, ``factory``, ``options``.
+    """
+
+    def golden(  # noqa: PLR0913 - a step's inputs and parameters
+        out: Path,
+        *,
+        source: Path,
+        factory: str,
+        options: dict[str, Any],
+        cases: Path,
+        inputs: list[dict[str, Any]],
+        names: list[str],
+    ) -> Facts:
+        run = opener(source, factory, options)
+        return write_golden(out, run, cases=cases, inputs=inputs, names=names)
+
+    return _declared(golden, name, opener, tools, extra)
+
+
+def accuracy_step(name: str, opener: Opener, tools: tuple[str, ...], extra: str = "") -> Step:
+    """The step ``name`` of the opener's module: facts ``accuracy``, by the user's metric.
+
+    ``metric`` is the file of the module in ``score``, ``reads`` what its trace found: part of
+    the key alone; ``names`` are the outputs' in order (see ``edge.convert.accuracy``).
+    """
+
+    def accuracy(  # noqa: PLR0913 - a step's inputs and parameters
+        out: Path,
+        *,
+        source: Path,
+        factory: str,
+        options: dict[str, Any],
+        metric: Path,
+        score: str,
+        reads: dict[str, Any],
+        names: list[str],
+    ) -> Facts:
+        del out, reads  # facts only
+        run = opener(source, factory, options)
+        return {"accuracy": scored(lambda case: named(run(case), names), metric, score)}
+
+    return _declared(accuracy, name, opener, tools, extra)
+
+
+def _declared(
+    function: Callable[..., Facts], name: str, opener: Opener, tools: tuple[str, ...], extra: str
+) -> Step:
+    """A step that is found by its name in the module of ``opener``, also by another process."""
+    function.__name__, function.__module__ = name, opener.__module__
+    return step(version=1, tools=tools, timeout=7200, extra=extra, aside=TRUST)(function)
 
 
 def write_golden(

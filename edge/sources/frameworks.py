@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from edge.sources import accuracy, onnx_file, sklearn_estimator, tensorflow_model, torch_module
+from edge.sources import onnx_file, sklearn_estimator, tensorflow_model, torch_module
 from edge.step import Step
 
 
@@ -27,24 +27,24 @@ FRAMEWORKS: Mapping[str, Framework] = {
         "PyTorch",
         torch_module.export_torch,
         torch_module.torch_golden,
-        accuracy.torch_accuracy,
+        torch_module.torch_accuracy,
     ),
     "tensorflow": Framework(
         "TensorFlow",
         tensorflow_model.export_tensorflow,
         tensorflow_model.tensorflow_golden,
-        accuracy.tensorflow_accuracy,
+        tensorflow_model.tensorflow_accuracy,
     ),
     "sklearn": Framework(
         "scikit-learn",
         sklearn_estimator.export_sklearn,
         sklearn_estimator.sklearn_golden,
-        accuracy.sklearn_accuracy,
+        sklearn_estimator.sklearn_accuracy,
     ),
     "onnx": Framework(
         "ONNX",
         onnx_file.export_onnx,
-        onnx_file.made_golden,
-        accuracy.onnx_accuracy,
+        onnx_file.onnx_factory_golden,
+        onnx_file.onnx_factory_accuracy,
     ),
 }

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edge import errors, graph
 from edge.convert import run_model
 from edge.sources import user_code
-from edge.sources.framework import Runner, write_golden
+from edge.sources.framework import Runner, accuracy_step, golden_step
 from edge.step import Facts, step
 
 if TYPE_CHECKING:
@@ -116,22 +116,6 @@ def export_onnx(out: Path, *, source: Path, factory: str, options: dict[str, Any
     return {"exporter": "onnx"}
 
 
-@step(version=1, tools=("onnx", "onnxruntime", "numpy"), timeout=1800)
-def made_golden(  # noqa: PLR0913 - the contract of every framework's step
-    out: Path,
-    *,
-    source: Path,
-    factory: str,
-    options: dict[str, Any],
-    cases: Path,
-    inputs: list[dict[str, Any]],
-    names: list[str],
-) -> Facts:
-    """Golden samples of a model that a factory returns, by onnxruntime."""
-    run = runner(source, factory, options)
-    return write_golden(out, run, cases=cases, inputs=inputs, names=names)
-
-
 def runner(source: Path, factory: str, options: dict[str, Any]) -> Runner:
     """Runs the model of a factory with onnxruntime, nothing optimized."""
     del options
@@ -144,3 +128,8 @@ def runner(source: Path, factory: str, options: dict[str, Any]) -> Runner:
         return list(run_model.run_session(session, dict(case)).values())
 
     return run
+
+
+TOOLS = ("onnx", "onnxruntime", "numpy")
+onnx_factory_golden = golden_step("onnx_factory_golden", runner, TOOLS)
+onnx_factory_accuracy = accuracy_step("onnx_factory_accuracy", runner, TOOLS)

@@ -22,7 +22,7 @@ from edge.sources import (
     sklearn_thresholds,
     sklearn_walk,
 )
-from edge.sources.framework import TRUST, Runner, write_golden
+from edge.sources.framework import TRUST, Runner, accuracy_step, golden_step
 from edge.step import Facts, step
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ def runner(source: Path, factory: str, options: dict[str, Any]) -> Runner:
         return sklearn_ports.run(estimator, wanted, inputs[port.name])
 
     return run
+
+
+sklearn_golden = golden_step("sklearn_golden", runner, TOOLS, "sklearn")
+sklearn_accuracy = accuracy_step("sklearn_accuracy", runner, TOOLS, "sklearn")
 
 
 @step(version=1, tools=TOOLS, timeout=1800, extra="sklearn", aside=TRUST)
@@ -86,22 +90,6 @@ def export_sklearn(out: Path, *, source: Path, factory: str, options: dict[str, 
         "notes": [*notes, *more],
         "warnings": sorted({*said, *warned}),
     }
-
-
-@step(version=1, tools=TOOLS, timeout=1800, extra="sklearn", aside=TRUST)
-def sklearn_golden(  # noqa: PLR0913 - a step's signature
-    out: Path,
-    *,
-    source: Path,
-    factory: str,
-    options: dict[str, Any],
-    cases: Path,
-    inputs: list[dict[str, Any]],
-    names: list[str],
-) -> Facts:
-    """Golden samples: the inputs of ``cases`` with the estimator's own outputs."""
-    run = runner(source, factory, options)
-    return write_golden(out, run, cases=cases, inputs=inputs, names=names)
 
 
 def _check(path: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge import errors, graph
-from edge.sources.framework import TRUST, Runner, write_golden
+from edge.sources.framework import TRUST, Runner, accuracy_step, golden_step
 from edge.sources.tensorflow_export import convert, name_output_dims, output_names
 from edge.sources.tensorflow_inputs import short
 from edge.sources.tensorflow_load import load
@@ -85,17 +85,5 @@ def export_tensorflow(out: Path, *, source: Path, factory: str, options: dict[st
     }
 
 
-@step(version=1, tools=TOOLS, timeout=1800, extra="tensorflow", aside=TRUST)
-def tensorflow_golden(  # noqa: PLR0913 - the contract of every framework's step
-    out: Path,
-    *,
-    source: Path,
-    factory: str,
-    options: dict[str, Any],
-    cases: Path,
-    inputs: list[dict[str, Any]],
-    names: list[str],
-) -> Facts:
-    """Golden samples from TensorFlow itself; see :func:`edge.sources.framework.write_golden`."""
-    run = runner(source, factory, options)
-    return write_golden(out, run, cases=cases, inputs=inputs, names=names)
+tensorflow_golden = golden_step("tensorflow_golden", runner, TOOLS, "tensorflow")
+tensorflow_accuracy = accuracy_step("tensorflow_accuracy", runner, TOOLS, "tensorflow")

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge import graph
 from edge.sources import torch_checks, torch_export, torch_ports, torch_proof
-from edge.sources.framework import TRUST, Runner, write_golden
+from edge.sources.framework import TRUST, Runner, accuracy_step, golden_step
 from edge.sources.torch_loading import Loaded, load, plain_attention, require_torch, to_numpy
 from edge.step import Facts, step
 
@@ -67,22 +67,6 @@ def export_torch(out: Path, *, source: Path, factory: str, options: dict[str, An
         graph.save(model, out / "model.onnx")
         worst = torch_proof.prove(out / "model.onnx", loaded, call, inputs, names)
     return {**graph.facts(model), **exporter, **_figures(loaded), "max_abs": worst}
-
-
-@step(version=1, tools=TOOLS, timeout=1800, extra="torch", aside=TRUST)
-def torch_golden(  # noqa: PLR0913 - the contract of every framework's step
-    out: Path,
-    *,
-    source: Path,
-    factory: str,
-    options: dict[str, Any],
-    cases: Path,
-    inputs: list[dict[str, Any]],
-    names: list[str],
-) -> Facts:
-    """Golden samples from the PyTorch module itself; see :func:`framework.write_golden`."""
-    run = runner(source, factory, options)
-    return write_golden(out, run, cases=cases, inputs=inputs, names=names)
 
 
 def runner(source: Path, factory: str, options: dict[str, Any]) -> Runner:
@@ -125,3 +109,7 @@ def _figures(loaded: Loaded) -> Facts:
         "parameter_bytes": sum(tensor.numel() * tensor.element_size() for tensor in tensors),
         "parameter_dtypes": torch_proof.dtypes(loaded),
     }
+
+
+torch_golden = golden_step("torch_golden", runner, TOOLS, "torch")
+torch_accuracy = accuracy_step("torch_accuracy", runner, TOOLS, "torch")

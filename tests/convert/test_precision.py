@@ -60,7 +60,7 @@ def test_int8_takes_the_targets_options_and_the_users_calibration(tmp_path: Path
     assert found["cases"] == made.cases
     assert found["options"]["activations"] == "int8"
     assert found["options"]["symmetric_activations"] is True
-    assert found["min_sqnr"] == 20.0
+    assert found["min_sqnr"] == 21.0
 
 
 @pytest.mark.parametrize("target", ["android", "browser", "linux-x64"])
@@ -79,10 +79,10 @@ def test_the_options_are_those_that_the_steps_take(tmp_path: Path, target: str) 
 @pytest.mark.parametrize(
     ("said", "least"),
     [
-        ({}, 20.0),
-        ({"precision": "auto"}, 20.0),
-        ({"precision": "auto", "choice": {"min_sqnr": 30}}, 30.0),
-        ({"precision": "auto", "choice": {"max_drop": 0.1}}, 0.0),
+        ({}, 21.0),
+        ({"precision": "auto"}, 21.0),
+        ({"precision": "auto", "choice": {"min_sqnr": 30}}, 31.0),
+        ({"precision": "auto", "choice": {"max_drop": 0.1}}, 1.0),
         ({"tolerances": {"int8": {"max_abs": 1.0}}}, None),
     ],
 )

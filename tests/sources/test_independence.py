@@ -13,7 +13,7 @@ MODULES = (
     "tensorflow_model",
     "sklearn_estimator",
     "onnx_file",
-    "accuracy",
+    "frameworks",
     "factory",
 )
 # All that pyproject.toml asks for, but numpy, onnx and onnxruntime, which every environment has.
