@@ -258,7 +258,7 @@ def test_precisions_are_timed_on_the_named_device(lab: Lab) -> None:
 def test_a_limit_that_the_device_does_not_keep_to_is_exit_1(lab: Lab) -> None:
     done = lab.edge(*choosing("--set", "targets.linux-x64.choice.max_p50='1 ns'"))
     assert done.code == 1
-    assert re.search(r"the nearest is \w+: p50 .* > 1 ns", done.err)
+    assert re.search(r"the nearest is \S+: p50 .* > 0.001 us", done.err)
 
 
 @pytest.mark.ssh
@@ -269,4 +269,4 @@ def test_a_device_that_is_away_is_exit_3_and_one_that_is_none_is_2(lab: Lab) -> 
     write_devices(lab.project, lab.sshd, port=1)
     done = lab.edge(*choosing())
     assert done.code == 3
-    assert "lab" in done.err
+    assert "127.0.0.1:1 refused the connection" in done.err
