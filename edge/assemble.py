@@ -107,8 +107,7 @@ def accuracies(job: Job, prepared: Prepared, artifact: File) -> Accuracy:
     metric = prepared.metric
     if metric is None:
         return Accuracy()
-    given = {**metric.arguments, "inputs": prepared.inputs}
-    ran = job.step(artifact_accuracy, model=artifact, **given)
+    ran = job.step(artifact_accuracy, model=artifact, **metric.arguments)
     return Accuracy(job.model.accuracy, metric.source, ran.facts["accuracy"])
 
 

@@ -251,7 +251,7 @@ def choose(variants: Iterable[Variant], limits: Limits, *, target: str) -> Decis
     if not pool:
         raise _nothing(target, known, limits)
     chosen, lost = _narrowed(pool, limits)
-    return Decision(chosen, out | lost, _warnings(chosen, _source(known)))
+    return Decision(chosen, out | lost, _warnings(chosen, _source(known), limits.prefer))
 
 
 def _nothing(target: str, known: Sequence[Variant], limits: Limits) -> errors.BudgetExceeded:
@@ -315,13 +315,15 @@ def _middle(rule: _Rule, variant: Variant) -> float:
     return -value if rule.more_is_better else value
 
 
-def _warnings(chosen: Variant, source: Variant | None) -> tuple[str, ...]:
+def _warnings(chosen: Variant, source: Variant | None, prefer: str) -> tuple[str, ...]:
     name = chosen.precision
+    asked = ("p50 was to decide and was not measured: size did",)
+    untimed = asked if prefer == "p50" and chosen.span is None else ()
     if name == SOURCE:
-        return ()
+        return untimed
     if chosen.span is None:
-        return (f"the speed of {name} was not measured: it may be slower than {SOURCE}",)
-    if source is not None and source.span is None:
+        return (*untimed, f"the speed of {name} was not measured: it may be slower than {SOURCE}")
+    if source is None or source.span is None:
         return (f"the speed of {SOURCE} was not measured: {name} may be slower",)
-    slower = source is not None and _slower(chosen, source)
-    return (f"{name} is {SPEED.losing(chosen, source)}",) if source and slower else ()
+    slower = _slower(chosen, source)
+    return (f"{name} is {SPEED.losing(chosen, source)}",) if slower else ()

@@ -250,6 +250,7 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
         "folder": str(outcome.folder) if outcome.folder else None,
         "manifest_sha256": outcome.digest or None,
         "sizes": outcome.manifest.get("sizes"),
+        "precision": outcome.manifest.get("precision", {}).get("made"),
         "seconds": round(outcome.seconds, 3),
         "exit_code": outcome.exit_code,
     }

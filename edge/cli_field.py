@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -74,15 +76,16 @@ def _warn_of_older_bundles(project: Project, target: str, output: str) -> None:
     from edge.context import Context, Request
     from edge.store import Store, default_root
 
-    request = Request(
-        base=project.base,
-        project=project.file,
-        models=project.models,
-        targets=project.targets([target]),
-        output=project.output(output),
-        only=project.only,
-    )
     try:
+        asked = _asked(project.bundles(target, output))
+        request = Request(
+            base=project.base,
+            project=project.file,
+            models=project.models,
+            targets=replace(project, precision=asked).targets([target]),
+            output=project.output(output),
+            only=project.only,
+        )
         reports = explain.explain(
             Context(request, Store(default_root()), project.registry, dry=True)
         )
@@ -95,6 +98,16 @@ def _warn_of_older_bundles(project: Project, target: str, output: str) -> None:
                 f"the bundle {report.model}.{report.target} is not what the project would build "
                 f"now ({report.state}): edge build --target {report.target}"
             )
+
+
+def _asked(bundles: list[Path]) -> str:
+    """The precision that the bundles were built at, which the command line may have asked for."""
+    from edge.bundle import read_manifest
+
+    for folder in bundles:
+        with contextlib.suppress(errors.UsageError):
+            return str((read_manifest(folder).get("precision") or {}).get("asked", ""))
+    return ""
 
 
 def measure(

@@ -7,7 +7,7 @@ against what a base and an extended minimal build register; nothing is compiled.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from edge import config, errors, log, pipeline
@@ -79,7 +79,8 @@ def report(context: Context, target: config.Target) -> Report:
         prepare(context.steps(), spec, request_.base, request_.trust()) for spec in request_.models
     ]
     recipe = context.registry.recipe(target.recipe)
-    job = pipeline.close(context, target, prepared, recipe).jobs[0]
+    # What is listed depends on the precision; to list it nothing is measured.
+    job = pipeline.close(replace(context, measure=False), target, prepared, recipe).jobs[0]
     closure = from_json(job.operator_closure().file(CLOSURE).path.read_text(encoding="utf-8"))
     minimal = target.runtime.reduced.minimal
     given = context.request.runtime.source

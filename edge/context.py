@@ -47,13 +47,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Context:
-    """What the stages share."""
+    """What the stages share.
+
+    ``dry``: nothing is made. Without ``measure`` variants are made and not timed: their last
+    times hold.
+    """
 
     request: Request
     store: Store
     registry: Registry
     dry: bool = False
+    measure: bool = True
     made: list[Result] = field(default_factory=list)
+
+    @property
+    def measures(self) -> bool:
+        """True where variants may be timed."""
+        return self.measure and not self.dry
 
     def steps(self) -> Steps:
         """A fresh record of steps over the shared store."""

@@ -17,6 +17,7 @@ from edge.bundle import MANIFEST
 from edge.devices import Device, DeviceSettings, open_device
 from edge.parity import Tolerance
 from edge.report import Built, built
+from edge.sources.locate import user_path
 from edge.store import default_root, hash_file
 
 # What a device calls its CPU (uname -m), by the name that manifests use.
@@ -80,7 +81,7 @@ def settings(name: str, spec: config.DeviceSpec, base: Path) -> DeviceSettings:
     """
 
     def path(text: str | None) -> Path | None:
-        return base / Path(text).expanduser() if text else None
+        return base / user_path(text) if text else None
 
     local = spec.kind == "local"
     return DeviceSettings(
@@ -156,23 +157,25 @@ def install(
     kind: str = "",
     *,
     activate: bool = True,
+    name: str = "",
 ) -> tuple[deploy.Deployed, bench.Release, probe.DeviceFacts]:
     """Deploy a bundle, proven by a health run on its golden samples; nothing is sent twice.
 
-    Raises :class:`errors.ParityFailed` when the device computes something else; what was active
-    before stays so.
+    ``name`` is what it is called there (default: the bundle's own). Raises
+    :class:`errors.ParityFailed` when the device computes something else; what was active before
+    stays so.
     """
-    name = device.settings.name
+    called, where = name or what.name, device.settings.name
     facts = probe.probe(device)
-    refuse_misfit(what, facts, name)
+    refuse_misfit(what, facts, where)
     runner = choose_runner(what, device, kind)
 
     def health(there: Device, folder: str) -> None:
         bench.check(there, folder, _words(runner, folder), _golden(what), what.tolerance, options)
 
     doing = "deploy" if activate else "bring"
-    with log.step(f"{doing} {what.name} to {name}") as running:
-        done = deploy.deploy(device, what.folder, what.name, health, activate=activate)
+    with log.step(f"{doing} {called} to {where}") as running:
+        done = deploy.deploy(device, what.folder, called, health, activate=activate)
         sent = f"{log.human_bytes(done.sent_bytes)} of {log.human_bytes(done.total_bytes)} sent"
         running.note = sent
     folder = done.release_dir

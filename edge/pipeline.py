@@ -26,7 +26,7 @@ from edge.prepare import Prepared, prepare
 from edge.registry import Lack, preflight
 from edge.runtime_making import making, toolchain_lacks
 from edge.store import Result, key_of
-from edge.variants import settle
+from edge.variants import check, settle
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,9 @@ def _build(context: Context) -> list[Outcome]:
             for spec in request.models
             if request.wants(spec)
         ]
-    with ThreadPoolExecutor(max_workers=max(1, request.jobs)) as pool:
+    # Times mean nothing beside another target's conversions.
+    alone = any(target.precision == "auto" for target in request.targets)
+    with ThreadPoolExecutor(max_workers=1 if alone else max(1, request.jobs)) as pool:
         rows = pool.map(lambda target: _build_target(context, target, prepared), request.targets)
         return [outcome for row in rows for outcome in row]
 
@@ -222,10 +224,14 @@ def close(
     made_how = making(
         target, context.request.runtime, context.store, context.fetch, dry=context.dry
     )
+    for each in prepared:
+        check(context, target, each)
     jobs = []
     for each in prepared:
+        if keep:
+            _keep(context.request.folder(each.spec, target), None)
         found = settle(context, _job(context, target, each, made_how), each, recipe)
-        if keep and context.request.wants(each.spec):
+        if keep:
             _keep(context.request.folder(each.spec, target), found.choice)
         jobs.append(found.good())
     return Closed(*closed(recipe, jobs))

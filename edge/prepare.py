@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edge import config, errors, log, model
-from edge.convert.accuracy import artifact_accuracy
+from edge.convert.accuracy import artifact_accuracy, as_metric
 from edge.convert.calibration import calibration, calibration_file
 from edge.convert.canonical import canonical
 from edge.convert.golden import draw_samples, onnx_golden, read_samples
@@ -20,6 +20,7 @@ from edge.convert.opset import convert_opset
 from edge.job import PendingFacts, Steps
 from edge.samples import INDEX, ITEM_BYTES
 from edge.sources.factory import Wish, closure, find
+from edge.sources.locate import user_path
 from edge.sources.onnx_file import import_onnx
 from edge.sources.origin import Origin, Trust, origin_of
 from edge.store import File, Result, as_file
@@ -149,7 +150,7 @@ def _drawn(
     arguments: dict[str, Any] = {"inputs": inputs}
     title = f"{spec.name}: samples"
     if spec.samples:
-        arguments["arrays"] = as_file(base / Path(spec.samples).expanduser())
+        arguments["arrays"] = as_file(base / user_path(spec.samples))
         return steps.run(read_samples, arguments, title=title)
     arguments |= {"count": spec.sample_count, "seed": spec.seed}
     return steps.run(draw_samples, arguments, title=title)
@@ -182,7 +183,7 @@ def _cases(
     samples, inputs = golden
     if not spec.calibration:
         return samples.tree(INDEX)
-    arrays, files = calibration_file(base / Path(spec.calibration).expanduser())
+    arrays, files = calibration_file(base / user_path(spec.calibration))
     arguments = {
         "arrays": arrays,
         "files": files,
@@ -204,14 +205,24 @@ def _metric(
         return None
     origin, imported, inputs, names = model
     path = find(spec.accuracy, base)
-    outputs = imported.facts["outputs"] or []
-    traced = closure(steps, path, spec.accuracy, base, Wish(spec.files, outputs=outputs))
-    arguments = {"metric": traced.source, "score": spec.accuracy, "reads": traced.parameters()}
+    exported = {side: imported.facts[side] or [] for side in ("inputs", "outputs")}
+    wish = Wish(spec.files, outputs=exported["outputs"])
+    try:
+        traced = closure(steps, path, spec.accuracy, base, wish)
+    except (errors.ModelRefused, errors.ToolMissing) as error:
+        raise as_metric(error) from error
+    arguments = {
+        "metric": traced.source,
+        "score": spec.accuracy,
+        "reads": traced.parameters(),
+        "inputs": inputs,
+    }
+    on_artifacts = {**arguments, "exported": exported}
     title = f"{spec.name}: accuracy of the source"
     if origin.framework:
         given = {**arguments, "names": names}
         ran = origin.run(steps, origin.framework.accuracy, given, title=title)
     else:
-        given = {**arguments, "model": imported.file("model.onnx"), "inputs": inputs}
+        given = {**on_artifacts, "model": imported.file("model.onnx")}
         ran = steps.run(artifact_accuracy, given, title=title)
-    return Metric(arguments, ran.facts["accuracy"])
+    return Metric(on_artifacts, ran.facts["accuracy"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from edge import config, errors
 from edge.registry import Registry
-from edge.sources.locate import is_code
+from edge.sources.locate import is_code, user_path
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _with_source(data: Mapping[str, Any], said: Said) -> dict[str, Any]:
     source = said.model
     code = is_code(source) and not Path(source).exists()
     if not source.startswith("pkg:") and not code:
-        source = str(Path(source).expanduser().absolute())
+        source = str(user_path(source).absolute())
     before = data.get("model", {})
     known = before if isinstance(before, dict) else {}
     plain = source.rpartition(":")[2] if code else PurePath(said.model).stem
@@ -205,7 +205,7 @@ def _with(spec: config.ModelSpec, said: Said) -> config.ModelSpec:
     if said.version:
         changes["version"] = said.version
     if said.samples:
-        changes["samples"] = str(Path(said.samples).expanduser().absolute())
+        changes["samples"] = str(user_path(said.samples).absolute())
     return config.check(config.ModelSpec, {**spec.model_dump(), **changes}, "command line")
 
 

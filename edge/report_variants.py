@@ -46,18 +46,20 @@ class Choices:
 def read_all(folder: Path) -> list[ChoiceRecord]:
     """The records below ``folder`` (MODEL/VERSION/TARGET.choice.json), by their paths.
 
-    Raises :class:`errors.StoreDamaged` for a file that is no record, or that of another target.
+    One that is damaged, or of another target than its name says, is left out with a warning.
     """
     found = []
     for path in sorted(folder.glob(f"*/*/*{SUFFIX}")):
         if path.name.startswith("."):
             continue
-        record = ChoiceRecord.read(path)
+        try:
+            record = ChoiceRecord.read(path)
+        except errors.StoreDamaged as error:
+            log.warn(f"{error.message}; {error.remedy}")
+            continue
         if path.name != record.target + SUFFIX:
-            raise errors.StoreDamaged(
-                f"{path} is the record of another target, {clean(record.target):.60}",
-                remedy="remove it and build the target again",
-            )
+            log.warn(f"{path} is the record of another target, {clean(record.target):.60}")
+            continue
         found.append(record)
     return found
 

@@ -27,9 +27,22 @@ def test_the_sources_own_precision_is_held_to_the_targets_tolerance() -> None:
 
 def test_a_lossy_precision_has_a_limit_on_noise_of_its_own() -> None:
     assert target().tolerance_of("int8").sqnr_db == LOSSY_DB["int8"]
-    said = target(tolerances={"int8": {"max_abs": 1, "max_rel": None}})
-    assert said.tolerance_of("int8").max_abs == 1
+    said = target(tolerances={"int8": {"sqnr_db": 15}})
+    assert said.tolerance_of("int8").model_dump(exclude_none=True) == {
+        "floor": 1e-3,
+        "sqnr_db": 15.0,
+    }
     assert said.tolerance_of("fp16").sqnr_db == LOSSY_DB["fp16"]
+
+
+def test_a_limit_on_elements_comes_on_top_of_that_on_noise() -> None:
+    found = target(tolerances={"int8": {"max_abs": 1}}).tolerance_of("int8")
+    assert (found.max_abs, found.max_rel, found.sqnr_db) == (1, None, LOSSY_DB["int8"])
+
+
+def test_the_sources_own_tolerance_has_one_place() -> None:
+    with pytest.raises(errors.ConfigError, match="tolerances"):
+        target(tolerances={"source": {"max_abs": 1}})
 
 
 @pytest.mark.parametrize(
@@ -88,7 +101,9 @@ def test_times_have_units(said: object, figure: int) -> None:
     assert config.check(config.Choice, {"max_p50": said}, "x").max_p50 == figure
 
 
-@pytest.mark.parametrize("said", ["2 ms", "MB", "2", "-2 MB", "2 MB 3", 0, -1])
+@pytest.mark.parametrize(
+    "said", ["2 ms", "MB", "2", "-2 MB", "2 MB 3", 0, -1, True, "9" * 400 + " GB"]
+)
 def test_what_is_no_size_is_said(said: object) -> None:
     with pytest.raises(errors.ConfigError, match="max_size"):
         config.check(config.Choice, {"max_size": said}, "x")

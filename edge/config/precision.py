@@ -11,10 +11,12 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from edge.config.fields import Name, Strict
 
-Precision = Literal["source", "fp16", "int8", "int8-dynamic", "int8-weights", "int4-weights"]
+LossyPrecision = Literal["fp16", "int8", "int8-dynamic", "int8-weights", "int4-weights"]
+Precision = Literal["source", LossyPrecision]
 PRECISIONS: tuple[Precision, ...] = get_args(Precision)
 _UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30,
           "ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9}  # fmt: skip
+MAX_DIGITS = 30
 _QUANTITY = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*")
 _RELEASES = re.compile(r"(>=|<=|==|<|>)([0-9]+(?:\.[0-9]+){0,2})")
 _COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, "<": operator.lt,
@@ -31,9 +33,22 @@ class Tolerance(Strict):
     argmax: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-def noise(sqnr_db: float) -> Tolerance:
-    """A tolerance of noise alone: limits on single elements say little of rounded weights."""
-    return Tolerance(max_abs=None, max_rel=None, sqnr_db=sqnr_db)
+class Lossy(Strict):
+    """What a target says of a precision that loses something; None: the precision's usual."""
+
+    max_abs: Annotated[float, Field(ge=0)] | None = None
+    max_rel: Annotated[float, Field(ge=0)] | None = None
+    floor: Annotated[float, Field(gt=0)] = 1e-3
+    sqnr_db: float | None = None
+    argmax: Annotated[float, Field(ge=0, le=1)] | None = None
+
+    def over(self, sqnr_db: float) -> Tolerance:
+        """The tolerance, with ``sqnr_db`` where nothing is said of noise.
+
+        Noise is the usual limit: one on single elements says little of rounded weights.
+        """
+        said = self.model_dump()
+        return Tolerance(**{**said, "sqnr_db": sqnr_db if self.sqnr_db is None else self.sqnr_db})
 
 
 # Signal to noise that a precision keeps where the target says nothing, in dB: 40 is 1 % of noise,
@@ -132,11 +147,13 @@ def _quantity(units: tuple[str, ...]) -> BeforeValidator:
     """Numbers as they are, texts with one of ``units``: ``"2 MB"`` in bytes, ``"5 ms"`` in ns."""
 
     def read(value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("it is no number")  # noqa: TRY004 - pydantic wants this one
         if not isinstance(value, str):
             return value
         found = _QUANTITY.fullmatch(value)
-        if found is None or found[2].lower() not in units:
-            raise ValueError(f"{value!r} is no number with a unit of {', '.join(units)}")
+        if found is None or found[2].lower() not in units or len(found[1]) > MAX_DIGITS:
+            raise ValueError(f"{value!r:.80} is no number with a unit of {', '.join(units)}")
         return round(float(found[1]) * _UNITS[found[2].lower()])
 
     return BeforeValidator(read)

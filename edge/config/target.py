@@ -14,10 +14,11 @@ from edge.config.precision import (
     Fp16,
     Int8,
     Int8Dynamic,
+    Lossy,
+    LossyPrecision,
     Precision,
     Tolerance,
     WeightOnly,
-    noise,
 )
 
 
@@ -162,7 +163,7 @@ class Target(Strict):
     choice: Choice = Choice()
     broken: tuple[Broken, ...] = ()
     tolerance: Tolerance = Tolerance()
-    tolerances: dict[Precision, Tolerance] = {}
+    tolerances: dict[LossyPrecision, Lossy] = {}
     budget: Budget = Budget()
 
     def tolerance_of(self, precision: Precision) -> Tolerance:
@@ -172,11 +173,11 @@ class Target(Strict):
         """
         if precision == "source":
             return self.tolerance
-        said = self.tolerances.get(precision)
-        if said is None and self.precision == "auto" and self.choice.measures_loss:
+        usual = LOSSY_DB[precision]
+        if self.precision == "auto" and self.choice.measures_loss:
             # What the user limits the loss by holds, and not our own idea of it as well.
-            return noise(self.choice.min_sqnr or 0.0)
-        return said or noise(LOSSY_DB[precision])
+            usual = self.choice.min_sqnr or 0.0
+        return self.tolerances.get(precision, Lossy()).over(usual)
 
     def why_broken(self, precision: Precision) -> str:
         """Why the target's release cannot run artifacts of a precision; empty when it can."""

@@ -48,8 +48,8 @@ class Accuracy:
         return {"metric": self.metric, "source": self.source, "artifact": self.artifact}
 
 
-@step(version=1, tools=("onnxruntime", "numpy"), timeout=7200)
-def artifact_accuracy(
+@step(version=2, tools=("onnxruntime", "numpy"), timeout=7200)
+def artifact_accuracy(  # noqa: PLR0913 - a step's inputs and parameters
     out: Path,
     *,
     model: Path,
@@ -57,32 +57,38 @@ def artifact_accuracy(
     score: str,
     reads: dict[str, Any],
     inputs: list[dict[str, Any]],
+    exported: dict[str, list[dict[str, Any]]],
 ) -> Facts:
     """Facts: ``accuracy`` of a ``.onnx`` or ``.ort`` file by the metric ``score`` in ``metric``.
 
     ``reads`` are parameters of the metric's trace: part of the key alone. ``inputs`` are
-    BoundInput.to_json values: those that are constant are fed where the model still has them.
-    Where the model's batch is bound, rows are fed in batches of it.
+    BoundInput.to_json values, ``exported`` the ports (``inputs``, ``outputs``) of the model
+    before its dimensions were bound: they say which of them is the batch.
     """
     del out, reads  # facts only
     session = run_model.open_session(model, level="disabled")
     shapes = {each.name: each.shape for each in session.get_inputs()}
-    fixed = {
-        each["name"]: _constant(each)
-        for each in inputs
-        if each["constant"] is not None and each["name"] in shapes
-    }
 
     def once(case: Mapping[str, Array]) -> dict[str, Array]:
-        return run_model.run_session(session, {**fixed, **case})
+        return run_model.run_session(session, {k: v for k, v in case.items() if k in shapes})
 
-    return {"accuracy": scored(in_batches(once, shapes), metric, score)}
+    run = with_constants(in_batches(once, shapes, exported), inputs)
+    return {"accuracy": scored(run, metric, score)}
 
 
-def _constant(spec: Mapping[str, Any]) -> Array:
+def with_constants(run: Run, inputs: list[dict[str, Any]]) -> Run:
+    """``run`` with the inputs that are constant for the deployment filled in, always the same.
+
+    Also where the metric gives them: the deployed model would not listen.
+    """
     import numpy as np
 
-    return np.full(tuple(spec["shape"]), spec["constant"], spec["dtype"])
+    fixed = {
+        each["name"]: np.full(tuple(each["shape"]), each["constant"], each["dtype"])
+        for each in inputs
+        if each["constant"] is not None
+    }
+    return lambda case: run({**case, **fixed})
 
 
 def scored(run: Run, metric: Path, score: str) -> float:
@@ -90,7 +96,10 @@ def scored(run: Run, metric: Path, score: str) -> float:
 
     Raises :class:`errors.ModelRefused` for what is no finite number.
     """
-    value = user_code.call(metric, score, run)
+    try:
+        value = user_code.call(metric, score, run)
+    except (errors.ModelRefused, errors.UsageError, errors.ToolMissing) as error:
+        raise as_metric(error) from error
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -103,11 +112,24 @@ def scored(run: Run, metric: Path, score: str) -> float:
     return number
 
 
-def in_batches(run: Run, shapes: Mapping[str, Sequence[int | str | None]]) -> Run:
-    """``run`` for any number of rows: fed in batches where the leading dimension is bound.
+def as_metric(error: errors.EdgeError) -> errors.EdgeError:
+    """An error of user code in the words for a metric, which is no source."""
+    message = error.message.replace("the source ", "the metric ", 1)
+    return type(error)(message, remedy="call it by itself in Python until it returns a number")
 
-    Inputs that have the bound shape already are fed to every batch as they are; the last batch
-    is filled up with its last row, whose outputs are dropped. Outputs are joined along axis 0.
+
+def in_batches(
+    run: Run,
+    shapes: Mapping[str, Sequence[int | str | None]],
+    exported: Mapping[str, Sequence[Mapping[str, Any]]],
+) -> Run:
+    """``run`` for any number of rows, fed in batches where the batch is bound.
+
+    ``shapes`` are those of the bound model. Inputs that have their bound shape already are fed to
+    every batch as they are; the last batch is filled up with its last row, whose outputs are
+    dropped. Outputs are joined along axis 0. The batch is a leading dimension that was free, under
+    one name, in all inputs that are longer and in all outputs: anything else (rows that see
+    each other, a sequence's length) would be cut into pieces that mean something else.
     """
 
     def whole(case: Mapping[str, Array]) -> dict[str, Array]:
@@ -116,6 +138,7 @@ def in_batches(run: Run, shapes: Mapping[str, Sequence[int | str | None]]) -> Ru
         longer = [name for name, array in case.items() if _is_longer(array, shapes.get(name))]
         if not longer:
             return run(case)
+        _refuse_no_batch(longer, exported)
         rows = len(case[longer[0]])
         batch = int(shapes[longer[0]][0] or 1)
         parts: list[dict[str, Array]] = []
@@ -125,6 +148,23 @@ def in_batches(run: Run, shapes: Mapping[str, Sequence[int | str | None]]) -> Ru
         return {name: np.concatenate([part[name] for part in parts])[:rows] for name in parts[0]}
 
     return whole
+
+
+def _refuse_no_batch(
+    longer: list[str], exported: Mapping[str, Sequence[Mapping[str, Any]]]
+) -> None:
+    leading = {
+        port["name"]: port["shape"][0] if port["shape"] else None
+        for port in (*exported["inputs"], *exported["outputs"])
+    }
+    names = {leading.get(name) for name in longer}
+    names |= {leading[port["name"]] for port in exported["outputs"]}
+    if len(names) != 1 or not isinstance(next(iter(names)), str):
+        raise errors.ModelRefused(
+            f"the metric feeds more rows of {', '.join(longer)} than the deployed model takes, and "
+            "they are no batch: the leading dimensions of inputs and outputs are not one symbol",
+            remedy="feed what the deployed model takes, one call after the other",
+        )
 
 
 def _is_longer(array: Array, shape: Sequence[int | str | None] | None) -> bool:

@@ -4,7 +4,7 @@
 2. Ranges are measured (``edge.convert.activation_ranges``).
 3. ``onnxruntime.quantization`` writes the quantized model, in QDQ or QOperator format.
 4. It is measured against the golden samples; nodes go back to float until it is within
-   ``min_sqnr`` (``edge.convert.sensitivity``).
+   the goals (``edge.convert.sensitivity``).
 5. The result is looked at: it loads, has 8-bit weights, and the same inputs and outputs.
 
 Measuring is made to give the same on every host: a CPU that has AVX2 but no VNNI saturates in
@@ -95,22 +95,23 @@ def int8(
     cases: Path,
     golden: Path,
     options: dict[str, Any],
-    min_sqnr: float | None,
+    goals: list[float],
 ) -> Facts:
     """``model.onnx``, quantized to 8 bits; ``options`` are those of :class:`Options`.
 
     ``cases`` and ``golden`` are index files of samples: inputs to calibrate on, and inputs with
-    outputs to measure by. ``min_sqnr`` in dB, of the worst output over all golden samples; None
-    quantizes everything. Facts: ``quantized_nodes``, ``weights`` (counts), ``kept`` (nodes left
-    in float for ``min_sqnr``, with the SQNR of the model when they, or the few nodes around them
-    that were measured together, alone are quantized), ``infinite`` (tensors that hold infinity:
-    their nodes stay in float), ``zero`` (tensors that were always zero in calibration, the first
-    20), ``sqnr_db``, ``sqnr_all_db`` (before reverting; "inf" when nothing differs, None when
-    no output has one), ``runs`` (models measured), ``calibration_samples``.
+    outputs to measure by. ``goals`` are SQNRs in dB, of the worst output over all golden samples:
+    the first that can be reached is; without any, everything is quantized. Facts:
+    ``quantized_nodes``, ``weights`` (counts), ``kept`` (nodes left in float for that, with the
+    SQNR of the model when they, or the few nodes around them that were measured together, alone
+    are quantized), ``infinite`` (tensors that hold infinity: their nodes stay in float), ``zero``
+    (tensors that were always zero in calibration, the first 20), ``sqnr_db``, ``sqnr_all_db``
+    (before reverting; "inf" when nothing differs, None when no output has one), ``runs`` (models
+    measured), ``calibration_samples``.
 
     Raises :class:`errors.UsageError` without calibration samples, :class:`errors.ModelRefused`
     when nothing can be quantized or an activation is NaN, :class:`errors.ParityFailed` when
-    ``min_sqnr`` is not reached.
+    no goal is reached.
     """
     said = Options.of(options)
     given = _cases(cases.parent)
@@ -118,14 +119,7 @@ def int8(
         work = Path(folder)
         quantizer = _Quantizer(model, given, work, said)
         judge = _Judge(golden.parent, work, said.activations)
-        choice = quantizer.choose(judge, min_sqnr)
-        made = quantizer.quantize(choice.quantized)
-        if choice.kept and not quantizable.eight_bit_weights(made):
-            raise errors.ParityFailed(
-                f"int8 reaches an SQNR of {min_sqnr:g} dB only with no weight quantized; "
-                f"with all it is {choice.all_db:.1f} dB",
-                remedy=sensitivity.REMEDY,
-            )
+        choice, made = _reached(quantizer, judge, goals)
         facts = quantizable.finish(made, model, out / "model.onnx")
     return {
         **facts,
@@ -137,6 +131,28 @@ def int8(
         "runs": choice.runs,
         "calibration_samples": len(given),
     }
+
+
+def _reached(
+    quantizer: _Quantizer, judge: _Judge, goals: list[float]
+) -> tuple[sensitivity.Choice, onnx.ModelProto]:
+    """What is quantized for the first goal that can be reached; the last one's error if none."""
+    for place, goal in enumerate(goals or [None], 1):
+        try:
+            choice = quantizer.choose(judge, goal)
+            made = quantizer.quantize(choice.quantized)
+            if choice.kept and not quantizable.eight_bit_weights(made):
+                raise errors.ParityFailed(
+                    f"int8 reaches an SQNR of {goal:g} dB only with no weight quantized; "
+                    f"with all it is {choice.all_db:.1f} dB",
+                    remedy=sensitivity.REMEDY,
+                )
+        except errors.ParityFailed:
+            if place >= len(goals):
+                raise
+        else:
+            return choice, made
+    raise AssertionError("the last goal returns or raises")
 
 
 def plain(db: float) -> float | str | None:
@@ -178,16 +194,16 @@ class _Quantizer:
         body = self.prepared.graph.node
         return {node.name for node in body if unknown & {*node.input, *node.output}}
 
-    def choose(self, judge: _Judge, min_sqnr: float | None) -> sensitivity.Choice:
+    def choose(self, judge: _Judge, goal: float | None) -> sensitivity.Choice:
         """What to quantize: all, or what the search finds."""
         if not self.nodes or not quantizable.eight_bit_weights(self.quantize(self.nodes)):
             raise quantizable.nothing_quantized()
-        if min_sqnr is None:
+        if goal is None:
             db = judge.sqnr(self.quantize(self.nodes))
             return sensitivity.Choice(self.nodes, {}, db, db, 1)
         sizes = quantizable.weight_counts(self.prepared)
         return sensitivity.choose(
-            self.nodes, lambda nodes: judge.sqnr(self.quantize(nodes)), min_sqnr, sizes
+            self.nodes, lambda nodes: judge.sqnr(self.quantize(nodes)), goal, sizes
         )
 
     def quantize(self, nodes: tuple[str, ...]) -> onnx.ModelProto:

@@ -144,6 +144,17 @@ def rollback(device: Device, name: str) -> Release:
     return Release(history[-2], _release_dir(held.folder, name, history[-2]), current=True)
 
 
+def remove(device: Device, name: str, wanted: Sequence[str]) -> None:
+    """Remove releases of ``name`` that were brought and never switched to; others stay.
+
+    What they alone held is removed with the next deploy that switches.
+    """
+    with hold(device) as held:
+        history = _survey(device, _checked_name(name)).history
+        lines = [f"release {name} {release}\n" for release in wanted if release not in history]
+        held.run(scripts.COLLECT, stdin="".join(lines).encode())
+
+
 def releases(device: Device, name: str) -> tuple[Release, ...]:
     """The releases of ``name`` on the device that can be rolled back to, the active one first."""
     history = _survey(device, _checked_name(name)).history

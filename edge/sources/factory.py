@@ -113,7 +113,8 @@ def trace(
     """What the factory reads while it makes its model, in a process of its own.
 
     With ``outputs`` (ports of a model) it is no factory but a metric of such a model
-    (``edge.convert.accuracy``): it gets a stand-in that gives zeros.
+    (``edge.convert.accuracy``): it gets a stand-in that gives
+    any values.
 
     ``outside`` (``name``, ``sha256``) are the declared files that lie outside the project;
     ``seen`` is what was known of the world: part of the key alone. Facts, all names sorted and
@@ -194,20 +195,28 @@ def _version(name: str, environment: Environment | None) -> str:
 
 
 def stand_in(outputs: list[dict[str, Any]]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """A model of these output ports that gives zeros, as many rows as it is given."""
+    """A model of these output ports that gives any values, as many rows as it is given."""
     import numpy as np
 
     def run(case: Mapping[str, Any]) -> dict[str, Any]:
         rows = max((len(array) for array in case.values() if np.ndim(array)), default=1)
         shapes = {port["name"]: [_sized(dim) for dim in port["shape"]] for port in outputs}
         return {
-            port["name"]: np.zeros([rows, *shapes[port["name"]][1:]], port["dtype"])
+            port["name"]: _any_values([rows, *shapes[port["name"]][1:]], port["dtype"])
             if shapes[port["name"]]
-            else np.zeros((), port["dtype"])
+            else _any_values([], port["dtype"])
             for port in outputs
         }
 
     return run
+
+
+def _any_values(shape: list[int], dtype: str) -> Any:
+    """Seeded, from 0 to 1: what all zeros make of a metric may be 0 / 0."""
+    import numpy as np
+
+    values = np.random.default_rng(0).random(shape)
+    return np.asarray(values if np.dtype(dtype).kind == "f" else values.round(), dtype)
 
 
 def _sized(dim: Any) -> int:
@@ -312,7 +321,7 @@ def _declared(extra: Sequence[str], base: Path) -> Iterator[tuple[Path, str]]:
     count = 0
     for each in extra:
         # Without "..", or what is outside would look as if it were inside.
-        path = Path(os.path.abspath(base / Path(each).expanduser()))  # noqa: PTH100
+        path = Path(os.path.abspath(base / os.path.expanduser(each)))  # noqa: PTH100, PTH111
         if not path.is_file() and not path.is_dir():
             raise errors.UsageError(
                 f"[model] files names {each}, which is not there (looked at {path})",

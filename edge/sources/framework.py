@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge import errors, samples
-from edge.convert.accuracy import scored
+from edge.convert.accuracy import scored, with_constants
 from edge.convert.run_model import finite
 from edge.step import Facts, Step, step
 
@@ -55,7 +55,8 @@ def accuracy_step(name: str, opener: Opener, tools: tuple[str, ...], extra: str 
     """The step ``name`` of the opener's module: facts ``accuracy``, by the user's metric.
 
     ``metric`` is the file of the module in ``score``, ``reads`` what its trace found: part of
-    the key alone; ``names`` are the outputs' in order (see ``edge.convert.accuracy``).
+    the key alone; ``inputs`` are BoundInput.to_json values, ``names`` the outputs' in order (see
+    ``edge.convert.accuracy``).
     """
 
     def accuracy(  # noqa: PLR0913 - a step's inputs and parameters
@@ -67,11 +68,13 @@ def accuracy_step(name: str, opener: Opener, tools: tuple[str, ...], extra: str 
         metric: Path,
         score: str,
         reads: dict[str, Any],
+        inputs: list[dict[str, Any]],
         names: list[str],
     ) -> Facts:
         del out, reads  # facts only
-        run = opener(source, factory, options)
-        return {"accuracy": scored(lambda case: named(run(case), names), metric, score)}
+        opened = opener(source, factory, options)
+        run = with_constants(lambda case: named(opened(case), names), inputs)
+        return {"accuracy": scored(run, metric, score)}
 
     return _declared(accuracy, name, opener, tools, extra)
 

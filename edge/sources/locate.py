@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -18,6 +19,11 @@ SUFFIXES = {
 }  # fmt: skip
 SAVED_MODEL = "saved_model.pb"
 FACTORY = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_][\w.]*")
+
+
+def user_path(text: str) -> Path:
+    """A path as the user writes it; ``~`` of a user that is none stays as it is."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's own raises for that
 
 
 def is_code(source: str) -> bool:
@@ -46,7 +52,7 @@ def locate(source: str, base: Path) -> Located:
     """
     if source.startswith("pkg:"):
         return _of(_in_package(source))
-    path = base / Path(source).expanduser()
+    path = base / user_path(source)
     if path.is_file():
         return _of(path)
     if path.is_dir() and (path / SAVED_MODEL).is_file():

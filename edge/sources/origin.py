@@ -66,6 +66,7 @@ def origin_of(steps: Steps, spec: config.ModelSpec, base: Path, trust: Trust) ->
     """The origin of a project's model; relative paths start at ``base``."""
     located = locate(spec.source, base)
     if located.framework == "onnx":
+        _refuse_unused(spec)
         return Origin(with_external_data(steps, located.path, spec.name))
     where = environment(steps.store, spec.environment) if spec.environment else None
     options = _options(spec, trust)
@@ -77,6 +78,18 @@ def origin_of(steps: Steps, spec: config.ModelSpec, base: Path, trust: Trust) ->
     # A dry run knows nothing of a factory that was never run: any framework's steps are pending.
     framework = FRAMEWORKS[traced.framework or "torch"]
     return Origin(traced.source, framework, located.factory, options, where)
+
+
+def _refuse_unused(spec: config.ModelSpec) -> None:
+    """What a framework's source may say and an ONNX file cannot: never silently ignored."""
+    said = [
+        name for name in ("outputs", "signature", "files", "environment") if getattr(spec, name)
+    ]
+    if said:
+        raise errors.ConfigError(
+            f"model {spec.name}: {', '.join(said)} says nothing of an ONNX file",
+            remedy="leave it out, or name the source that the file was exported from",
+        )
 
 
 def _options(spec: config.ModelSpec, trust: Trust) -> dict[str, Any]:
@@ -105,11 +118,14 @@ def _whole(located: Located) -> File:
     path = located.path
     if path.name != SAVED_MODEL:
         return as_file(path)
-    others = [
-        each
-        for each in sorted(path.parent.rglob("*"))
-        if each.is_file() and each != path and each.resolve().is_relative_to(path.parent.resolve())
-    ]
+    inner = sorted(path.parent.rglob("*"))
+    if linked := [each.name for each in inner if each.is_symlink() and each.is_dir()]:
+        raise errors.ModelRefused(
+            f"the SavedModel {path.parent.name} holds a link to a folder, {linked[0]}",
+            remedy="copy the model as it is: cp -rL",
+        )
+    # Links to files too, as caches of downloads have them: by their content, like any file.
+    others = [each for each in inner if each.is_file() and each != path]
     listed = tuple((e.relative_to(path.parent).as_posix(), hash_file(e)[0]) for e in others)
     return as_file(path, listed)
 

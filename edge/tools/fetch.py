@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from edge import config, errors, log, process
+from edge.sources.locate import user_path
 from edge.store import CHUNK, File, Store, hash_file
 
 try:
@@ -196,7 +197,7 @@ def _from_https(rest: str, folder: Path) -> Path:
 
 
 def _from_file(path: str, folder: Path) -> Path:
-    source = Path(path).expanduser()
+    source = user_path(path)
     if not source.is_file():
         raise errors.FetchFailed(f"the pinned file {source} is not there")
     return _copied(source, folder / "download")
