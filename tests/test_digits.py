@@ -19,7 +19,7 @@ from tests.command import Outcome, edge
 from tests.conftest import share_downloads
 from tests.sources import torch_models
 
-pytestmark = [pytest.mark.process, pytest.mark.xdist_group("digits")]
+pytestmark = pytest.mark.process
 EXAMPLE = process.PACKAGE_PARENT / "examples" / "digits"
 TARGETS = ("linux-x64", "android", "ios", "browser")
 # Of phones and the browser a part: what differs there is the format, not the steps before it.

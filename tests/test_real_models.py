@@ -19,7 +19,7 @@ from tests.command import Outcome, edge
 from tests.conftest import share_downloads
 from tests.support import need
 
-pytestmark = [pytest.mark.models, pytest.mark.xdist_group("real models")]
+pytestmark = pytest.mark.models
 TARGETS = ("android", "browser", "ios", "linux-arm64", "linux-x64")
 NAMES = ("magika", "silero", "ppocr-cls", "ppocr-rec")
 RUNNERS = {

@@ -24,7 +24,7 @@ from edge import __version__, bundle, process
 from edge.store import Store
 from tests import models
 
-pytestmark = [pytest.mark.wheel, pytest.mark.process, pytest.mark.xdist_group("wheel")]
+pytestmark = [pytest.mark.wheel, pytest.mark.process]
 ROOT = process.PACKAGE_PARENT
 FOLDERS = ("recipes", "targets", "templates")  # outside the package in a checkout, inside it here
 CHECKOUT = ("edge", *FOLDERS, "tests", "benchmarks", "build.py", "edge.toml", "pyproject.toml",
@@ -135,7 +135,9 @@ def expected(source: Path) -> set[str]:
 def test_its_metadata(installed: Installed) -> None:
     said = Parser().parsestr(installed.wheel.read(f"{DIST_INFO}/METADATA").decode())
     assert (said["Name"], said["Version"]) == ("edgewright", __version__)
-    assert sorted(said.get_all("Provides-Extra", [])) == ["demo", "reduced", "test"]
+    assert sorted(said.get_all("Provides-Extra", [])) == [
+        "demo", "reduced", "sklearn", "tensorflow", "test", "torch",
+    ]  # fmt: skip
     assert any(
         need.startswith("magika") and "extra == 'demo'" in need
         for need in said.get_all("Requires-Dist", [])
