@@ -20,6 +20,7 @@ from edge.manifest import digest
 from edge.project import devices_of
 from edge.rounds import Timing, interleaved
 from edge.step import Facts, step
+from edge.store import key_of
 
 # Of each variant in each round, beside the project's own [bench]: medians do with less than a
 # benchmark, and six variants of a slow model would take half an hour.
@@ -47,7 +48,9 @@ def measure_times(
         why = "its runtime is built for what is chosen" if job.making else "there is no bundle"
         log.say(f"  {where}: times are not measured: {why}")
         return None, variants, ()
-    with open_device(settings_of(context, name)) as device:
+    # One measurement at a time: two would disturb each other, and share a name on the device.
+    alone = context.store.locked(key_of({"times on": name}))
+    with alone, open_device(settings_of(context, name)) as device:
         facts = probe.probe(device)
         if why := _misfit(device, facts, next(iter(built.values()))):
             if job.target.choice.device:
