@@ -139,3 +139,30 @@ def test_nan_in_calibration_data_is_said(tmp_path: Path, store: Store) -> None:
     np.savez(tmp_path / "data.npz", x=rows)
     with pytest.raises(errors.UsageError, match=r"'x'.*sample 2|sample 2.*'x'"):
         made(tmp_path, store, calibration="data.npz")
+
+
+OLDER = """
+def make():
+    import sklearn
+    from sklearn.datasets import load_iris
+    from sklearn.linear_model import LogisticRegression
+
+    assert sklearn.__version__ == "1.6.1", sklearn.__version__
+    return LogisticRegression(max_iter=200).fit(*load_iris(return_X_y=True))
+"""
+
+
+def test_a_source_runs_in_an_environment_of_its_own(tmp_path: Path, store: Store) -> None:
+    """An older scikit-learn than the one here: loaded, exported and run there alone."""
+    import sklearn
+
+    assert sklearn.__version__ != "1.6.1"
+    (tmp_path / "net.py").write_text(OLDER)
+    wanted = ["scikit-learn==1.6.1", "skl2onnx==1.19.1"]
+    found = made(tmp_path, store, source="net:make", environment=wanted)
+    assert found.exporter == "scikit-learn"
+    assert found.samples.ingredients["tools"]["scikit-learn"] == "1.6.1"
+    folder = found.samples.tree(samples.INDEX).path.parent
+    outputs = samples.cases(folder, "output")[0]
+    assert outputs["probabilities"].shape == (2, 3)
+    np.testing.assert_allclose(outputs["probabilities"].sum(axis=1), 1, rtol=1e-6)
