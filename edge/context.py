@@ -14,6 +14,9 @@ from edge.store import File, Result, Store
 from edge.tools.fetch import fetch
 from edge.tools.ort_release import overlay
 
+# Precisions that are made by what activations are on real data.
+MEASURING = ("fp16", "int8", "auto")
+
 
 @dataclass(frozen=True)
 class Request:
@@ -40,9 +43,10 @@ class Request:
         return self.output / spec.name / spec.version / target.name
 
     def trust(self) -> Trust:
-        """What sources may do, and the highest opset that every target's runtime reads."""
+        """What sources may do, and what the targets need of them."""
         limits = [model.limits(target.runtime.version)[0] for target in self.targets]
-        return Trust(self.allow_pickle, min([USUAL_OPSET, *limits]))
+        calibrates = any(target.precision in MEASURING for target in self.targets)
+        return Trust(self.allow_pickle, min([USUAL_OPSET, *limits]), calibrates)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from edge.prepare import prepare
 from edge.store import canonical_json
 
 NEVER = "never built here"
+SHOWN = 3  # names of files in a line
 
 
 @dataclass(frozen=True)
@@ -121,13 +122,22 @@ def _step_differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[st
         if value.get("sha256") == PENDING:
             found.append(f"input {name!r} will be made again")
         elif before != value:
-            same = before and before["sha256"] == value["sha256"]
-            what = "what it refers to" if same else "its content"
-            found.append(f"input {name!r}: {what} changed")
+            found.append(f"input {name!r}: {_what_changed(before, value)}")
     waiting = any(value.get("sha256") == PENDING for value in new["inputs"].values())
-    if not waiting:
+    # What a trace has in its key of packages and names is known when it has run again.
+    if not waiting and new["step"] != "trace":
         found += _differences("parameter ", old["parameters"], new["parameters"])
     return found + list(_differences("tool ", old["tools"], new["tools"]))
+
+
+def _what_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
+    """Which of an input's files: its own content, or others that it refers to, by name."""
+    if not old or old["sha256"] != new["sha256"]:
+        return "its content changed"
+    before, after = (dict(each.get("with") or ()) for each in (old, new))
+    names = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more} changed"
 
 
 def _differences(prefix: str, old: Any, new: Any, path: str = "") -> list[str]:
@@ -144,6 +154,9 @@ def _differences(prefix: str, old: Any, new: Any, path: str = "") -> list[str]:
         return found
     if old == new or PENDING in (old, new):
         return []
+    if isinstance(old, list) and isinstance(new, list):
+        added, gone = ([x for x in a if x not in b] for a, b in ((new, old), (old, new)))
+        return [f"{prefix}{path}: {_short(added)} added, {_short(gone)} gone"]
     return [f"{prefix}{path}: {_short(old)} -> {_short(new)}"]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from edge import errors
 from edge.bundle import SCHEMA_VERSION, Bundle, BundleFile, manifest_bytes
 from edge.convert.accuracy import Accuracy
-from edge.job import Job
+from edge.job import PENDING, Job
 from edge.prepare import Prepared
 from edge.store import File, Result, canonical_json, key_of
 
@@ -109,6 +109,10 @@ def digest(manifest: dict[str, Any]) -> str:
 def manifest_of(parts: Parts) -> dict[str, Any]:
     """The manifest; raises :class:`errors.BudgetExceeded` when a size is over its limit."""
     target, model = parts.job.target, parts.job.model
+    # A dry run that does not know what would be chosen.
+    unknown = (
+        PENDING if target.precision == "auto" and parts.job.canonical.sha256 == PENDING else ""
+    )
     return {
         "schema": SCHEMA_VERSION,
         "state": "planned" if parts.made.planned else "built",
@@ -129,13 +133,13 @@ def manifest_of(parts: Parts) -> dict[str, Any]:
         "samples": _samples(parts.job.samples),
         "runtime": _runtime(parts),
         "provider": target.provider,
-        "precision": {"asked": target.precision, "made": parts.job.precision},
+        "precision": {"asked": target.precision, "made": unknown or parts.job.precision},
         "accuracy": parts.accuracy.to_json(),
         "artifact": parts.job.built().path.name,
         "closure": dict(parts.closure.facts),
         "steps": [_step(result) for result in _once(parts.job.steps.used)],
         "parity": parts.parity,
-        "tolerance": parts.job.tolerance.model_dump(),
+        "tolerance": unknown or parts.job.tolerance.model_dump(),
         "budget": _budget(parts),
         "sizes": parts.sizes,
         "files": [file.entry() for file in sorted(parts.files, key=lambda file: file.path)],

@@ -174,6 +174,7 @@ def _write(
         bundle.pack(folder, archive)
     elif written:
         archive.unlink(missing_ok=True)  # of the bundle before
+    _tell(target.name, spec.name, manifest)
     state = "built" if written else "unchanged"
     if manifest["state"] == "planned":  # never shown as built
         state = "planned"
@@ -194,6 +195,13 @@ class Closed:
 
     jobs: list[Job]
     closures: list[Result]
+
+
+def _tell(target: str, model: str, manifest: dict[str, Any]) -> None:
+    """The metric's figures, which no gate of a fixed precision judges."""
+    if found := manifest["accuracy"]:
+        name, source, artifact = (found[key] for key in ("metric", "source", "artifact"))
+        log.say(f"  {target}/{model}: {name} gives {artifact:.6g}, for the source {source:.6g}")
 
 
 def bundles(
@@ -282,12 +290,23 @@ def show(outcomes: Sequence[Outcome]) -> None:
                 outcome.target,
                 outcome.model,
                 outcome.state,
+                outcome.manifest.get("precision", {}).get("made", ""),
                 *(_size(sizes, role) for role in ("artifact", "runtime", "total")),
                 outcome.digest[:12],
                 problem,
             )
         )
-    columns = ("target", "model", "state", "artifact", "runtime", "total", "manifest", "where")
+    columns = (
+        "target",
+        "model",
+        "state",
+        "precision",
+        "artifact",
+        "runtime",
+        "total",
+        "manifest",
+        "where",
+    )
     log.table("bundles", columns, rows)
 
 

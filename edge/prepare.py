@@ -17,7 +17,7 @@ from edge.convert.calibration import calibration, calibration_file
 from edge.convert.canonical import canonical
 from edge.convert.golden import draw_samples, onnx_golden, read_samples
 from edge.convert.opset import convert_opset
-from edge.job import PendingFacts, Steps
+from edge.job import PENDING, PendingFacts, Steps
 from edge.samples import INDEX, ITEM_BYTES
 from edge.sources.factory import Wish, closure, find
 from edge.sources.locate import user_path
@@ -97,8 +97,9 @@ def prepare(steps: Steps, spec: config.ModelSpec, base: Path, trust: Trust) -> P
     """
     origin = origin_of(steps, spec, base, trust)
     imported = _imported(steps, spec, origin)
-    inputs: list[dict[str, Any]] = []
-    names: list[str] = []
+    # In a dry run they may be unknown, and are then no change that explain could name.
+    inputs: Any = PENDING
+    names: Any = PENDING
     if not isinstance(imported.facts, PendingFacts):
         bound = model.bind(model.ports(imported.facts["inputs"]), spec)
         inputs = [each.to_json() for each in bound]
@@ -111,7 +112,7 @@ def prepare(steps: Steps, spec: config.ModelSpec, base: Path, trust: Trust) -> P
             f"model {spec.name}: the source itself gives NaN or infinity for its samples, in "
             f"{', '.join(odd)}; give real samples, or a range for its inputs"
         )
-    cases = _cases(steps, spec, base, (samples, inputs))
+    cases = _cases(steps, spec, base, (samples, inputs), calibrates=trust.calibrates)
     metric = _metric(steps, spec, base, (origin, imported, inputs, names))
     return Prepared(
         spec, origin, imported, inputs, drawn, samples, cases, metric, tuple(steps.used)
@@ -122,8 +123,8 @@ def _imported(steps: Steps, spec: config.ModelSpec, origin: Origin) -> Result:
     exported = origin.source
     if origin.framework:
         made = origin.run(steps, origin.framework.export, title=f"{spec.name}: export")
-        for warning in made.facts.get("warnings") or ():
-            log.warn(f"model {spec.name}: {warning}")
+        for word in (*(made.facts.get("notes") or ()), *(made.facts.get("warnings") or ())):
+            log.warn(f"model {spec.name}: {word}")
         exported = made.file("model.onnx")
     imported = steps.run(import_onnx, {"model": exported}, title=f"{spec.name}: import")
     if spec.opset is None or imported.facts["opset"] in (None, spec.opset):
@@ -178,10 +179,12 @@ def _cases(
     spec: config.ModelSpec,
     base: Path,
     golden: tuple[Result, list[dict[str, Any]]],
+    *,
+    calibrates: bool,
 ) -> File:
-    """The index of the calibration samples: the user's, else the golden ones."""
+    """The index of the calibration samples: the user's where any target calibrates, or golden."""
     samples, inputs = golden
-    if not spec.calibration:
+    if not (spec.calibration and calibrates):
         return samples.tree(INDEX)
     arrays, files = calibration_file(base / user_path(spec.calibration))
     arguments = {
@@ -204,12 +207,12 @@ def _metric(
     if not spec.accuracy:
         return None
     origin, imported, inputs, names = model
-    path = find(spec.accuracy, base)
     exported = {side: imported.facts[side] or [] for side in ("inputs", "outputs")}
     wish = Wish(spec.files, outputs=exported["outputs"])
     try:
+        path = find(spec.accuracy, base)
         traced = closure(steps, path, spec.accuracy, base, wish)
-    except (errors.ModelRefused, errors.ToolMissing) as error:
+    except (errors.UsageError, errors.ToolMissing) as error:
         raise as_metric(error) from error
     arguments = {
         "metric": traced.source,

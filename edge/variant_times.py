@@ -155,11 +155,10 @@ def _run(device: Device, built: Mapping[str, Made], options: BenchOptions, scrat
                 with contextlib.suppress(errors.EdgeError):
                     deploy.remove(device, called, gone)
     failed |= crashed
-    noisy = [
-        f"the times of {name} are {timing.verdict.kind}: {'; '.join(timing.verdict.evidence)}"
-        for name, timing in timings.items()
-        if not timing.verdict
+    disturbed = [
+        f"{name} ({timing.verdict.kind})" for name, timing in timings.items() if not timing.verdict
     ]
+    noisy = [f"the times were disturbed: {', '.join(disturbed)}"] if disturbed else []
     times: Facts = {name: {"error": why} for name, why in failed.items()}
     times |= {name: _figures(timing) for name, timing in timings.items()}
     return {"times": times, "noisy": noisy}

@@ -75,7 +75,15 @@ def settle(context: Context, job: Job, prepared: Prepared, recipe: ModuleType) -
 
     Raises :class:`errors.ModelRefused` for a precision that the target's runtime gets wrong.
     """
-    target = job.target
+    target, spec = job.target, job.model
+    int8 = target.precision == "int8" or (
+        target.precision == "auto" and "int8" in (target.choice.candidates or config.PRECISIONS)
+    )
+    if int8 and context.measures and not (spec.calibration or spec.samples):
+        log.warn(
+            f"model {spec.name}: int8 is calibrated on {spec.sample_count} seeded random samples; "
+            "give real inputs: samples or calibration of the model"
+        )
     if target.precision != "auto":
         if why := target.why_broken(target.precision):
             raise errors.ModelRefused(
@@ -113,7 +121,10 @@ def _foreseen(context: Context, job: Job, prepared: Prepared, variants: list[Var
     Unknown in a dry run, and with it all that follows, where a variant would be made again.
     """
     unknown = Settled(replace(job, canonical=File(job.canonical.path, PENDING, 0)))
-    if any(each.sha256 == PENDING for each in variants):
+    unscored = prepared.metric and any(
+        each.state == "made" and each.accuracy is None for each in variants
+    )
+    if unscored or any(each.sha256 == PENDING for each in variants):
         return unknown
     try:
         last = ChoiceRecord.read(path_beside(context.request.folder(job.model, job.target)))

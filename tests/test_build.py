@@ -123,7 +123,7 @@ def test_external_data_is_part_of_the_key(project: Path, store: Store) -> None:
     (project / "weights.bin").write_bytes(bytes(data))
     told = edge(project, store, "explain", "android", "--json").json[0]
     why = {step["step"]: step["why"] for step in told["steps"]}
-    assert why["import_onnx"] == "input 'model': what it refers to changed"
+    assert why["import_onnx"] == "input 'model': weights.bin changed"
     assert "mlp: import" in edge(project, store, "build", "-t", "android").steps
 
 

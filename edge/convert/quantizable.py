@@ -43,7 +43,7 @@ def prepare(model: Path, work: Path, *, per_channel: bool) -> onnx.ModelProto:
     if any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in loaded.graph.node):
         raise errors.ModelRefused(
             "the model is quantized already",
-            remedy="give the float model, or use it as it is with precision fp32",
+            remedy="give the float model, or use it as it is with precision source",
         )
     onnx.save(_raise_opset(loaded, per_channel=per_channel), work / "raised.onnx")
     settings = run_model.options("basic")
@@ -203,7 +203,7 @@ def nothing_quantized() -> errors.ModelRefused:
     """The error for a model whose weights all stay float."""
     return errors.ModelRefused(
         "the model has no weights that could be quantized to 8 bits",
-        remedy="int8 is for models with Conv, Gemm or MatMul: choose precision fp16 or fp32, or "
+        remedy="int8 is for models with Conv, Gemm or MatMul: choose precision fp16 or source, or "
         "check operators and exclude",
     )
 

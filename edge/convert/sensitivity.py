@@ -30,8 +30,8 @@ RANKING_RUNS = 96  # bisection takes at most about 2 log2(blocks) more
 LAST_TRIES = 24
 HUGE = 1e30  # noise of a model that computes NaN
 REMEDY = (
-    "calibrate on more and real data, try per_channel or another method, lower min_sqnr, or "
-    "choose fp16"
+    "calibrate on more and real data, try per_channel or another method, lower the limit "
+    "(sqnr_db of [tolerances.int8], or min_sqnr), or choose fp16"
 )
 
 Measure = Callable[[tuple[str, ...]], float]

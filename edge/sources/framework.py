@@ -121,6 +121,20 @@ def write_golden(
     return {"samples": len(pairs), "not_finite": sorted(odd)}
 
 
+def refuse_swapped(own: Sequence[str], wanted: Sequence[str]) -> None:
+    """Names are given by place: one of the model's own at another place would swap outputs.
+
+    Raises :class:`errors.UsageError`.
+    """
+    for place, name in enumerate(wanted):
+        if name in own and own.index(name) != place:
+            raise errors.UsageError(
+                f"the project names output {place + 1} {name!r}, which is the model's own name for "
+                f"output {own.index(name) + 1}",
+                remedy=f"outputs renames by place; the model's own are: {', '.join(own)}",
+            )
+
+
 def named(outputs: Sequence[Array], names: Sequence[str]) -> dict[str, Array]:
     """Outputs by the exported model's names; :class:`errors.StepFailed` when they do not match."""
     if len(outputs) != len(names):

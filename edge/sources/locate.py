@@ -53,6 +53,11 @@ def locate(source: str, base: Path) -> Located:
     if source.startswith("pkg:"):
         return _of(_in_package(source))
     path = base / user_path(source)
+    if path.is_file() and path.suffix == ".py":
+        raise errors.UsageError(
+            f"the source {source} is Python code",
+            remedy=f"name the function in it that returns the model: {path.stem}:make, say",
+        )
     if path.is_file():
         return _of(path)
     if path.is_dir() and (path / SAVED_MODEL).is_file():

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from edge import config, errors, model
-from edge.job import Steps
+from edge.job import PENDING, Steps
 from edge.process import Environment
 from edge.sources.factory import Wish, closure
 from edge.sources.frameworks import FRAMEWORKS, Framework
@@ -28,10 +28,14 @@ USUAL_OPSET = 20
 
 @dataclass(frozen=True)
 class Trust:
-    """What a source may do (``allow_pickle``), and the highest opset that all targets read."""
+    """What a source may do (``allow_pickle``), and what the targets need of it.
+
+    ``opset`` is the highest that all of them read; ``calibrates``: one measures activations.
+    """
 
     allow_pickle: bool = False
     opset: int = USUAL_OPSET
+    calibrates: bool = True
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,8 @@ def origin_of(steps: Steps, spec: config.ModelSpec, base: Path, trust: Trust) ->
         return Origin(_whole(located), FRAMEWORKS[located.framework], "", options, where)
     wish = Wish(spec.files, where)
     traced = closure(steps, located.path, located.factory, base, wish)
-    options["traced"] = traced.parameters()
+    known = traced.source.sha256 != PENDING
+    options["traced"] = traced.parameters() if known else PENDING
     # A dry run knows nothing of a factory that was never run: any framework's steps are pending.
     framework = FRAMEWORKS[traced.framework or "torch"]
     return Origin(traced.source, framework, located.factory, options, where)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edge import errors
+from edge.sources.framework import refuse_swapped
 from edge.sources.sklearn_walk import describe
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def outputs(estimator: Any, wanted: list[str]) -> tuple[tuple[Output, ...], list
             f"the project names {', '.join(wanted)}",
             remedy=f"name {len(found)} different outputs, in this order",
         )
+    refuse_swapped([each.name for each in found], wanted)
     names = wanted or [each.name for each in found]
     renamed = [
         Output(name, each.purpose, each.method, each.index)
@@ -123,6 +125,11 @@ def _outputs(estimator: Any) -> tuple[list[Output], list[str]]:
     )
 
 
+def _listed(classes: Any) -> str:
+    shown = [str(each)[:40] for each in list(classes)[:20]]
+    return ", ".join(shown) + (f" and {len(classes) - 20} more" if len(classes) > 20 else "")
+
+
 def _of_classifier(estimator: Any) -> tuple[list[Output], list[str]]:
     classes = getattr(estimator, "classes_", None)
     if classes is None or isinstance(classes, list) or getattr(classes, "ndim", 1) != 1:
@@ -146,7 +153,7 @@ def _of_classifier(estimator: Any) -> tuple[list[Output], list[str]]:
         )
     note = (
         f"the labels are {kinds}, which tensors on a device cannot hold: only {found[1].name} are "
-        "exported; their columns are the classes, in this order"
+        f"exported; their columns are the classes, in this order: {_listed(classes)}"
     )
     return found[1:], [note]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from edge import errors, graph
 from edge.convert.run_model import open_session, run_session
 from edge.model import FORMAT_LIMIT_BYTES, Port, ports
+from edge.sources.framework import refuse_swapped
 from edge.sources.tensorflow_call import Call
 from edge.sources.tensorflow_canonical import canonical, graphs
 from edge.sources.tensorflow_inputs import short, unique
@@ -240,4 +241,5 @@ def output_names(call: Call, wanted: list[str]) -> list[str]:
             f"{len(call.outputs)}: {', '.join(call.outputs)}",
             remedy="give one new name for each, none twice and none that an input has",
         )
+    refuse_swapped(call.outputs, wanted)
     return list(wanted)

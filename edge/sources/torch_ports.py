@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from edge import errors
 from edge.samples import ITEM_BYTES
+from edge.sources.framework import refuse_swapped
 from edge.sources.torch_loading import Loaded, require_torch
 
 if TYPE_CHECKING:
@@ -264,6 +265,7 @@ def output_names(
             f"the output name {twice[0]!r} is also the name of another input or output",
             remedy="give every input and output a name of its own",
         )
+    refuse_swapped(list(found), wanted)
     return tuple(wanted)
 
 

@@ -117,16 +117,16 @@ def test_opsets_are_written_once_and_kept_low(name: str, opset: int, tmp_path: P
 def test_names_shape_and_type_are_those_of_the_project(tmp_path: Path) -> None:
     said = [{"name": "features", "dtype": "float64", "shape": [1, 64], "range": [0.0, 16.0]}]
     source = save(trained("forest"), tmp_path)
-    facts = export(source, tmp_path / "out", inputs=said, outputs=["digit", "label"])
+    facts = export(source, tmp_path / "out", inputs=said, outputs=["digit", "chances"])
     assert facts["inputs"] == [{"name": "features", "dtype": "float64", "shape": [1, 64]}]
-    assert [each["name"] for each in facts["outputs"]] == ["digit", "label"]
+    assert [each["name"] for each in facts["outputs"]] == ["digit", "chances"]
     assert facts["outputs"][1]["shape"] == [1, 10]
     session = run_model.open_session(tmp_path / "out" / "model.onnx", level="all")
     row = held_out("forest")[:1].astype(np.float64)
     given = run_model.run_session(session, {"features": row})
-    ours = runner(source, "", options(inputs=said, outputs=["digit", "label"]))({"features": row})
+    ours = runner(source, "", options(inputs=said, outputs=["digit", "chances"]))({"features": row})
     np.testing.assert_array_equal(given["digit"], ours[0])
-    np.testing.assert_allclose(given["label"], ours[1], atol=1e-6)
+    np.testing.assert_allclose(given["chances"], ours[1], atol=1e-6)
 
 
 def test_rows_of_the_check_lie_in_the_declared_range() -> None:

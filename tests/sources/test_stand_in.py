@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from edge.sources.stand_in import stand_in
 
-PORTS = [
+PORTS: list[dict[str, Any]] = [
     {"name": "logits", "dtype": "float32", "shape": ["batch", 10]},
     {"name": "label", "dtype": "int64", "shape": ["batch"]},
     {"name": "loss", "dtype": "float32", "shape": []},
