@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 import sys
@@ -14,9 +13,8 @@ import pytest
 from edge import process
 from edge.choice_record import ChoiceRecord
 from edge.config import PRECISIONS
-from edge.store import Store
-from tests.command import Outcome, edge
-from tests.conftest import share_downloads
+from tests.built import Built, once
+from tests.command import edge
 from tests.sources import torch_models
 
 pytestmark = pytest.mark.process
@@ -31,25 +29,16 @@ QUICK = (
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, Store, Outcome]:
-    """The example, trained and built at every precision, once a session."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The example, trained and built at every precision."""
     torch_models.library()
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
-    root, store = shared / "digits", shared / "digits-store"
-    with (shared / "digits.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / "outcome.json").exists():
-            shutil.copytree(EXAMPLE, root, ignore=shutil.ignore_patterns("dist", ".edge", "*.npz"))
-            store.mkdir()
-            share_downloads(store)
-            process.run([sys.executable, "train.py"], cwd=root, timeout=300)
-            words = ("build", "-p", "auto", "--json", *QUICK)
-            done = edge(root, Store(store), *words, timeout=1500)
-            text = json.dumps({"code": done.code, "out": done.out, "err": done.err})
-            (root / "outcome.json").write_text(text)
-        said = json.loads((root / "outcome.json").read_text())
-    return root, Store(store), Outcome(**said)
+
+    def prepare(root: Path) -> None:
+        ignored = shutil.ignore_patterns("dist", ".edge", "*.npz")
+        shutil.copytree(EXAMPLE, root, ignore=ignored, dirs_exist_ok=True)
+        process.run([sys.executable, "train.py"], cwd=root, timeout=300)
+
+    return once(tmp_path_factory, "digits", prepare, "-p", "auto", *QUICK)
 
 
 def record(root: Path, target: str) -> ChoiceRecord:
@@ -60,7 +49,7 @@ def manifest(root: Path, target: str) -> Any:
     return json.loads((root / "dist" / "digits" / "1" / target / "manifest.json").read_text())
 
 
-def test_every_target_is_built(built: tuple[Path, Store, Outcome]) -> None:
+def test_every_target_is_built(built: Built) -> None:
     _, _, done = built
     assert done.code == 0, done.err
     assert {row["target"]: row["state"] for row in done.json["bundles"]} == dict.fromkeys(
@@ -69,9 +58,7 @@ def test_every_target_is_built(built: tuple[Path, Store, Outcome]) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_smallest_within_tolerance_is_chosen(
-    built: tuple[Path, Store, Outcome], target: str
-) -> None:
+def test_the_smallest_within_tolerance_is_chosen(built: Built, target: str) -> None:
     found = record(built[0], target)
     made = {each.precision: each for each in found.variants if each.state == "made"}
     assert {"source", "fp16", "int8"} <= set(made)
@@ -83,7 +70,7 @@ def test_the_smallest_within_tolerance_is_chosen(
 
 
 def test_all_precisions_are_tried_where_nothing_is_said(
-    built: tuple[Path, Store, Outcome],
+    built: Built,
 ) -> None:
     found = record(built[0], "linux-x64")
     assert tuple(each.precision for each in found.variants) == PRECISIONS
@@ -91,9 +78,7 @@ def test_all_precisions_are_tried_where_nothing_is_said(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_accuracies_are_held_against_the_frameworks_own(
-    built: tuple[Path, Store, Outcome], target: str
-) -> None:
+def test_accuracies_are_held_against_the_frameworks_own(built: Built, target: str) -> None:
     found = record(built[0], target)
     assert found.source_accuracy is not None
     assert found.source_accuracy > 0.95
@@ -105,7 +90,7 @@ def test_accuracies_are_held_against_the_frameworks_own(
     assert source.accuracy == found.source_accuracy
 
 
-def test_each_precision_saves_what_it_should(built: tuple[Path, Store, Outcome]) -> None:
+def test_each_precision_saves_what_it_should(built: Built) -> None:
     """Halves and quarters of the weights, beside a graph that stays."""
     made = {
         each.precision: each.artifact_raw or 0 for each in record(built[0], "linux-x64").variants
@@ -119,7 +104,7 @@ def test_each_precision_saves_what_it_should(built: tuple[Path, Store, Outcome])
         assert made["fp16"] < 0.7 * made["source"], target
 
 
-def test_times_are_taken_where_a_runner_runs_here(built: tuple[Path, Store, Outcome]) -> None:
+def test_times_are_taken_where_a_runner_runs_here(built: Built) -> None:
     for target, device in (("linux-x64", "local"), ("browser", "local"), ("android", None)):
         found = record(built[0], target)
         assert found.device == device
@@ -128,7 +113,7 @@ def test_times_are_taken_where_a_runner_runs_here(built: tuple[Path, Store, Outc
     assert any("was not measured" in text for text in record(built[0], "android").warnings)
 
 
-def test_nothing_is_made_or_timed_twice(built: tuple[Path, Store, Outcome]) -> None:
+def test_nothing_is_made_or_timed_twice(built: Built) -> None:
     root, store, _ = built
     done = edge(root, store, "build", "-p", "auto", "--json", *QUICK, timeout=300)
     assert done.code == 0, done.err
@@ -136,7 +121,7 @@ def test_nothing_is_made_or_timed_twice(built: tuple[Path, Store, Outcome]) -> N
     assert {row["state"] for row in done.json["bundles"]} == {"unchanged"}
 
 
-def test_the_report_has_every_variant(built: tuple[Path, Store, Outcome]) -> None:
+def test_the_report_has_every_variant(built: Built) -> None:
     root, store, _ = built
     done = edge(root, store, "report", "--write", "report.html", "--write", "report.md")
     assert done.code == 0, done.err
@@ -149,7 +134,7 @@ def test_the_report_has_every_variant(built: tuple[Path, Store, Outcome]) -> Non
 
 
 def test_no_variant_within_the_limits_is_exit_1_with_the_nearest_miss(
-    built: tuple[Path, Store, Outcome], tmp_path: Path
+    built: Built, tmp_path: Path
 ) -> None:
     root, store, _ = built
     words = ("--set", 'targets.android.choice.max_size="20 kB"', "-o", str(tmp_path))
@@ -161,9 +146,7 @@ def test_no_variant_within_the_limits_is_exit_1_with_the_nearest_miss(
     assert "> 20 kB" in found.reasons["source"]
 
 
-def test_a_drop_is_limited_by_the_users_metric(
-    built: tuple[Path, Store, Outcome], tmp_path: Path
-) -> None:
+def test_a_drop_is_limited_by_the_users_metric(built: Built, tmp_path: Path) -> None:
     root, store, _ = built
     limit = record(root, "linux-x64")
     worst = max(each.drop or 0.0 for each in limit.variants)
@@ -172,9 +155,7 @@ def test_a_drop_is_limited_by_the_users_metric(
     assert done.code == 0, done.err
 
 
-def test_one_precision_is_built_and_leaves_no_choice_behind(
-    built: tuple[Path, Store, Outcome], tmp_path: Path
-) -> None:
+def test_one_precision_is_built_and_leaves_no_choice_behind(built: Built, tmp_path: Path) -> None:
     root, store, _ = built
     (tmp_path / "digits" / "1").mkdir(parents=True)
     old = tmp_path / "digits" / "1" / "android.choice.json"
@@ -189,7 +170,7 @@ def test_one_precision_is_built_and_leaves_no_choice_behind(
 
 
 def test_explain_says_what_changed_calibration_data_makes_again(
-    built: tuple[Path, Store, Outcome],
+    built: Built,
 ) -> None:
     root, store, _ = built
     path = root / "calibration.npz"

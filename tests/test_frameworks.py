@@ -5,17 +5,14 @@ Each is trained here, on data that scikit-learn brings, and saved the way its us
 
 from __future__ import annotations
 
-import fcntl
 import inspect
-import json
 from pathlib import Path
 
 import pytest
 
 from edge import bundle, parity
-from edge.store import Store
-from tests.command import Outcome, edge
-from tests.conftest import share_downloads
+from tests.built import Built, once
+from tests.command import edge
 from tests.sources import sklearn_models, tensorflow_models, torch_models
 
 pytestmark = [
@@ -102,29 +99,14 @@ def trained(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> tuple[Path, Store, Outcome]:
-    """The seven built for the four targets, once a session and not once a worker."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The seven built for the four targets."""
     sklearn_models.need_libraries()
     tensorflow_models.need_tensorflow()
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
-    root, store = shared / "frameworks", shared / "frameworks-store"
-    with (shared / "frameworks.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / "outcome.json").exists():
-            root.mkdir()
-            store.mkdir()
-            share_downloads(store)
-            trained(root)
-            words = ("build", "-t", ",".join(TARGETS), "--json")
-            done = edge(root, Store(store), *words, timeout=1500)
-            text = json.dumps({"code": done.code, "out": done.out, "err": done.err})
-            (root / "outcome.json").write_text(text)
-        said = json.loads((root / "outcome.json").read_text())
-    return root, Store(store), Outcome(**said)
+    return once(tmp_path_factory, "frameworks", trained, "-t", ",".join(TARGETS))
 
 
-def test_all_are_built(built: tuple[Path, Store, Outcome]) -> None:
+def test_all_are_built(built: Built) -> None:
     _, _, done = built
     assert done.code == 0, done.err
     states = {(row["model"], row["target"]): row["state"] for row in done.json["bundles"]}
@@ -134,7 +116,7 @@ def test_all_are_built(built: tuple[Path, Store, Outcome]) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", list(TITLES))
 def test_every_stage_is_within_tolerance_of_the_framework(
-    built: tuple[Path, Store, Outcome], name: str, target: str
+    built: Built, name: str, target: str
 ) -> None:
     manifest = bundle.verify(built[0] / "dist" / name / "0" / target)
     assert manifest["model"]["exporter"] == TITLES[name]
@@ -149,7 +131,7 @@ def test_every_stage_is_within_tolerance_of_the_framework(
             assert parity.verdict(measured, limits) == ()
 
 
-def test_golden_outputs_are_the_frameworks_own(built: tuple[Path, Store, Outcome]) -> None:
+def test_golden_outputs_are_the_frameworks_own(built: Built) -> None:
     """Held against the estimator itself, here in the test's process."""
     import numpy as np
 
@@ -164,14 +146,14 @@ def test_golden_outputs_are_the_frameworks_own(built: tuple[Path, Store, Outcome
         np.testing.assert_array_equal(outputs["probabilities"], expected.astype(np.float32))
 
 
-def test_a_second_build_does_nothing(built: tuple[Path, Store, Outcome]) -> None:
+def test_a_second_build_does_nothing(built: Built) -> None:
     root, store, _ = built
     done = edge(root, store, "build", "-t", ",".join(TARGETS), "--json", timeout=300)
     assert (done.code, done.steps) == (0, []), done.err
     assert {row["state"] for row in done.json["bundles"]} == {"unchanged"}
 
 
-def test_other_weights_are_another_model(built: tuple[Path, Store, Outcome]) -> None:
+def test_other_weights_are_another_model(built: Built) -> None:
     """The factory's code is the same: what it reads is not."""
     root, store, _ = built
     path = root / "transformer.pth"

@@ -6,8 +6,6 @@ silero-vad and rapidocr are downloaded into the cache and never installed.
 
 from __future__ import annotations
 
-import fcntl
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +13,8 @@ import pytest
 
 from edge import bench, bundle, parity, process, protocol
 from edge.store import Store
-from tests.command import Outcome, edge
-from tests.conftest import share_downloads
+from tests.built import Built, once
+from tests.command import edge
 from tests.support import need
 
 pytestmark = pytest.mark.models
@@ -58,32 +56,20 @@ shape = [1, 3, 48, 320]
 
 
 @pytest.fixture(scope="session")
-def built(
-    silero: Path, rapidocr: Path, tmp_path_factory: pytest.TempPathFactory, worker_id: str
-) -> tuple[Path, Store, Outcome]:
-    """The four families built for all targets, once a session and not once a worker."""
-    base = tmp_path_factory.getbasetemp()
-    shared = base if worker_id == "master" else base.parent
-    root, store = shared / "real-models", shared / "real-models-store"
-    with (shared / "real-models.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (root / "outcome.json").exists():
-            root.mkdir()
-            store.mkdir()
-            share_downloads(store)
-            (root / "edge.toml").write_text(project_text(silero, rapidocr))
-            done = edge(root, Store(store), "build", "-t", "all", "--json", timeout=900)
-            text = json.dumps({"code": done.code, "out": done.out, "err": done.err})
-            (root / "outcome.json").write_text(text)
-        said = json.loads((root / "outcome.json").read_text())
-    return root, Store(store), Outcome(**said)
+def built(silero: Path, rapidocr: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The four families built for all targets."""
+
+    def prepare(root: Path) -> None:
+        (root / "edge.toml").write_text(project_text(silero, rapidocr))
+
+    return once(tmp_path_factory, "real-models", prepare, "-t", "all")
 
 
 def folder(root: Path, name: str, target: str) -> Path:
     return root / "dist" / name / "0" / target
 
 
-def test_all_four_build_for_all_five(built: tuple[Path, Store, Outcome]) -> None:
+def test_all_four_build_for_all_five(built: Built) -> None:
     _, _, done = built
     assert done.code == 0, done.err
     states = {(row["model"], row["target"]): row["state"] for row in done.json["bundles"]}
@@ -92,9 +78,7 @@ def test_all_four_build_for_all_five(built: tuple[Path, Store, Outcome]) -> None
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", NAMES)
-def test_every_stage_is_within_tolerance(
-    built: tuple[Path, Store, Outcome], name: str, target: str
-) -> None:
+def test_every_stage_is_within_tolerance(built: Built, name: str, target: str) -> None:
     manifest = bundle.verify(folder(built[0], name, target))
     limits = parity.Tolerance(**manifest["tolerance"])
     assert len(manifest["parity"]) == 2
@@ -108,7 +92,7 @@ def test_every_stage_is_within_tolerance(
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_the_closure_holds_all_four(built: tuple[Path, Store, Outcome], target: str) -> None:
+def test_the_closure_holds_all_four(built: Built, target: str) -> None:
     texts = {
         (folder(built[0], name, target) / "required_operators_and_types.config").read_text()
         for name in NAMES
@@ -120,16 +104,14 @@ def test_the_closure_holds_all_four(built: tuple[Path, Store, Outcome], target: 
 
 
 @pytest.mark.parametrize("target", ["android", "ios", "browser"])
-def test_no_layout_of_this_host_goes_to_other_cpus(
-    built: tuple[Path, Store, Outcome], target: str
-) -> None:
+def test_no_layout_of_this_host_goes_to_other_cpus(built: Built, target: str) -> None:
     for name in NAMES:
         text = (folder(built[0], name, target) / "required_operators_and_types.config").read_text()
         assert "nchwc" not in text
 
 
 def test_a_second_folder_gives_the_same_manifests(
-    built: tuple[Path, Store, Outcome], tmp_path: Path, silero: Path, rapidocr: Path, store: Store
+    built: Built, tmp_path: Path, silero: Path, rapidocr: Path, store: Store
 ) -> None:
     """Another project folder, another store: everything is made again, byte for byte."""
     (tmp_path / "edge.toml").write_text(project_text(silero, rapidocr))
@@ -147,7 +129,7 @@ def test_a_second_folder_gives_the_same_manifests(
 @pytest.mark.parametrize("target", list(RUNNERS))
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bundles_own_runner_agrees(
-    built: tuple[Path, Store, Outcome], name: str, target: str, tmp_path: Path
+    built: Built, name: str, target: str, tmp_path: Path
 ) -> None:
     place = folder(built[0], name, target)
     words = list(RUNNERS[target])
@@ -161,7 +143,7 @@ def test_the_bundles_own_runner_agrees(
     assert bench.compare_folders(place / "samples", produced, limits).failures == ()
 
 
-def test_a_third_build_does_no_work(built: tuple[Path, Store, Outcome]) -> None:
+def test_a_third_build_does_no_work(built: Built) -> None:
     root, store, _ = built
     done = edge(root, store, "build", "-t", "all", "--json")
     assert done.steps == []
