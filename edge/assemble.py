@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Literal
 
 from edge import bundle, config
 from edge.bundle import BundleFile
-from edge.convert.accuracy import Accuracy, artifact_accuracy
+from edge.convert.accuracy import Accuracy
 from edge.convert.compressed_size import compressed_size
 from edge.convert.measure_parity import against_golden, hold
 from edge.convert.operator_closure import closure_config, operator_closure
 from edge.convert.precision import at_precision
-from edge.convert.run_artifact import run_artifact
 from edge.job import OPERATORS, Job
 from edge.manifest import Parts, Sizes, manifest_of
 from edge.prepare import Prepared
-from edge.samples import INDEX
+from edge.recipe import Recipe, run_by_onnxruntime
 from edge.store import File, Result
+
+# Artifacts that ONNX Runtime loads, which a reduced build of it can be made for.
+BY_ONNXRUNTIME = (".onnx", ".ort")
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,15 @@ class Made:
     manifest: dict[str, Any]
 
 
-def closed(recipe: ModuleType, jobs: Sequence[Job]) -> tuple[list[Job], list[Result]]:
-    """The jobs with artifact and the closure over all of them, and each job's own closure."""
+def closed(recipe: Recipe, jobs: Sequence[Job]) -> tuple[list[Job], list[Result | None]]:
+    """The jobs with artifact and the closure over all of them, and each job's own closure.
+
+    A runtime that is none of ONNX Runtime's builds has no closure.
+    """
     artifacts = [recipe.artifact(job) for job in jobs]
+    if not all(_takes_closure(*each) for each in zip(jobs, artifacts, strict=True)):
+        ready = [job.with_artifact(file, None) for job, file in zip(jobs, artifacts, strict=True)]
+        return ready, [None] * len(ready)
     closures = [
         job.step(operator_closure, model=artifact)
         for job, artifact in zip(jobs, artifacts, strict=True)
@@ -41,7 +48,11 @@ def closed(recipe: ModuleType, jobs: Sequence[Job]) -> tuple[list[Job], list[Res
         job.with_artifact(artifact, _union(job, closures))
         for job, artifact in zip(jobs, artifacts, strict=True)
     ]
-    return ready, closures
+    return ready, [*closures]
+
+
+def _takes_closure(job: Job, artifact: File) -> bool:
+    return bool(job.target.runtime.onnxruntime) and artifact.path.suffix in BY_ONNXRUNTIME
 
 
 def _union(job: Job, closures: Sequence[Result]) -> Result:
@@ -49,33 +60,44 @@ def _union(job: Job, closures: Sequence[Result]) -> Result:
     return job.step(
         closure_config,
         platform=job.target.platform,
-        ort_version=job.target.runtime.version,
+        ort_version=job.target.runtime.onnxruntime,
         **{f"m{n}": each.file("closure.json") for n, each in enumerate(closures)},
     )
 
 
-def made(recipe: ModuleType, job: Job, prepared: Prepared, closure: Result) -> Made:
+def made(recipe: Recipe, job: Job, prepared: Prepared, closure: Result | None) -> Made:
     """Files and manifest of one model for one target.
 
     Raises :class:`errors.ParityFailed` and :class:`errors.BudgetExceeded` where a gate says no.
     """
     artifact = job.built()
-    parity = held(job, artifact, prepared.exporter)
+    parity = held(recipe, job, artifact, prepared.exporter)
     built: bundle.Bundle = recipe.build(job)
     files = (
-        BundleFile.of(artifact.path.name, artifact, "artifact"),
-        BundleFile.of(OPERATORS, job.operators(), "closure"),
+        *artifact_files(artifact),
+        *([BundleFile.of(OPERATORS, job.operators(), "closure")] if closure else []),
         *job.tree("samples", job.samples, "samples"),
         *built.files,
     )
     sizes = _sizes(job, files, built.runtime_size)
-    accuracy = accuracies(job, prepared, artifact)
+    accuracy = accuracies(recipe, job, prepared, artifact)
     parts = Parts(job, prepared, built, files, sizes, parity, closure, accuracy)
     return Made(files, manifest_of(parts))
 
 
-def held(job: Job, artifact: File, exporter: str) -> list[dict[str, Any]]:
+def artifact_files(artifact: File) -> list[BundleFile]:
+    """The artifact and the files that it needs beside it, weights above all."""
+    parts = [
+        File(path := artifact.path.parent / name, sha256, path.stat().st_size)
+        for name, sha256 in artifact.companions
+    ]
+    return [BundleFile.of(file.path.name, file, "artifact") for file in (artifact, *parts)]
+
+
+def held(recipe: Recipe, job: Job, artifact: File, exporter: str) -> list[dict[str, Any]]:
     """Every stage held against the golden samples; the first outside the tolerance is named.
+
+    A stage that this host cannot run has no runtime and no outputs.
 
     The canonical form computes what the exported model did (see ``edge.convert.canonical``), so
     its tolerance is the source's own and what it loses was lost by ``exporter``.
@@ -83,32 +105,33 @@ def held(job: Job, artifact: File, exporter: str) -> list[dict[str, Any]]:
     where = "look at the step that made it, or widen [tolerance] of the target"
     lossy = f"give nodes back to the model's own precision, or widen [tolerances.{job.precision}]"
     canonical = f"canonical (exported by {exporter})" if exporter else "canonical"
-    stages = [(canonical, job.canonical, job.target.tolerance, where)]
-    if job.precision != "source":
-        stages.append((job.precision, at_precision(job), job.tolerance, lossy))
+    stages = [(canonical, run_by_onnxruntime(job, job.canonical), job.target.tolerance, where)]
+    if job.precision != "source" and not recipe.precisions:
+        ran = run_by_onnxruntime(job, at_precision(job))
+        stages.append((job.precision, ran, job.tolerance, lossy))
     remedy = where if job.precision == "source" else lossy
-    stages.append((artifact.path.name, artifact, job.tolerance, remedy))
-    found = []
-    for stage, file, tolerance, advice in stages:
-        ran, parity = measured(job, file, tolerance)
-        outputs = hold(job, parity, f"the first stage that diverges is {stage}", remedy=advice)
-        found.append({"stage": stage, "runtime": ran.facts["runtime"], "outputs": outputs})
-    return found
+    found = [_held(job, *stage) for stage in stages]
+    last = recipe.run(job, artifact)
+    if last is None:
+        return [*found, {"stage": artifact.path.name, "runtime": None, "outputs": []}]
+    return [*found, _held(job, artifact.path.name, last, job.tolerance, remedy)]
 
 
-def measured(job: Job, model: File, tolerance: config.Tolerance) -> tuple[Result, Result]:
-    """What the target's release gives for the golden inputs, and that held against the golden."""
-    ran = job.step(run_artifact, model=model, golden=job.samples.tree(INDEX))
-    return ran, against_golden(job, ran, tolerance)
+def _held(
+    job: Job, stage: str, ran: Result, tolerance: config.Tolerance, remedy: str
+) -> dict[str, Any]:
+    found = against_golden(job, ran, tolerance)
+    outputs = hold(job, found, f"the first stage that diverges is {stage}", remedy=remedy)
+    return {"stage": stage, "runtime": ran.facts["runtime"], "outputs": outputs}
 
 
-def accuracies(job: Job, prepared: Prepared, artifact: File) -> Accuracy:
-    """The user's metric on the artifact, by the target's release, beside the source's own."""
+def accuracies(recipe: Recipe, job: Job, prepared: Prepared, artifact: File) -> Accuracy:
+    """The user's metric on the artifact, as the target runs it, beside the source's own."""
     metric = prepared.metric
     if metric is None:
         return Accuracy()
-    ran = job.step(artifact_accuracy, model=artifact, **metric.arguments)
-    return Accuracy(job.model.accuracy, metric.source, ran.facts["accuracy"])
+    ran = recipe.accuracy(job, artifact, metric.arguments)
+    return Accuracy(job.model.accuracy, metric.source, ran.facts["accuracy"] if ran else None)
 
 
 def _sizes(

@@ -66,13 +66,16 @@ class Bundle:
 
     ``runtime`` are facts of the runtime for the manifest. ``runtime_size``: ``raw`` and
     ``compressed`` bytes of the runtime on a device; ``"files"`` means all files with that role,
-    None that nobody knows before an app is linked.
+    None that nobody knows before an app is linked. ``unverified``: what only a device can prove.
+    ``cache``: the runner keeps what it compiles on the device.
     """
 
     files: tuple[BundleFile, ...]
     runtime: Mapping[str, Any]
     runtime_size: Mapping[str, int] | Literal["files"] | None = "files"
     planned: tuple[str, ...] = ()
+    unverified: tuple[str, ...] = ()
+    cache: bool = False
 
 
 def path_fault(path: str) -> str:

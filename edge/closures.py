@@ -72,8 +72,14 @@ def _told(cover: coverage.Cover | None) -> Mapping[str, Any]:
 def report(context: Context, target: config.Target) -> Report:
     """The closure over the project's models for ``target``, and its coverage with sources.
 
-    Sources are ``--ort-source``, or those that the target pins.
+    Sources are ``--ort-source``, or those that the target pins. Raises
+    :class:`errors.UsageError` for a target whose runtime is none of ONNX Runtime's builds.
     """
+    if not target.runtime.onnxruntime:
+        raise errors.UsageError(
+            f"target {target.name}: {target.runtime.name} takes no operator closure",
+            remedy="edge targets lists those of ONNX Runtime",
+        )
     request_ = context.request
     prepared = [
         prepare(context.steps(), spec, request_.base, request_.trust()) for spec in request_.models

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from edge.registry import Registry
 from edge.runtime_making import RuntimeWish
 from edge.sources.origin import USUAL_OPSET, Trust
 from edge.store import File, Result, Store
+from edge.tools.environment import Environment, environment
 from edge.tools.fetch import fetch
 from edge.tools.ort_release import overlay
 
@@ -44,7 +46,8 @@ class Request:
 
     def trust(self) -> Trust:
         """What sources may do, and what the targets need of them."""
-        limits = [model.limits(target.runtime.version)[0] for target in self.targets]
+        releases = {target.runtime.onnxruntime for target in self.targets} - {""}
+        limits = [model.limits(release)[0] for release in releases]
         calibrates = any(target.precision in MEASURING for target in self.targets)
         return Trust(self.allow_pickle, min([USUAL_OPSET, *limits]), calibrates)
 
@@ -72,6 +75,10 @@ class Context:
     def steps(self) -> Steps:
         """A fresh record of steps over the shared store."""
         return Steps(self.store, lambda release: overlay(self.store, release), self.dry, self.made)
+
+    def environment(self, requirements: Sequence[str]) -> Environment:
+        """The environment of these packages; in a dry run it may not be there yet."""
+        return environment(self.store, requirements, make=not self.dry)
 
     def fetch(self, pin: config.Pin) -> File:
         """A pinned file; in a dry run it may not be there yet, but its content is known."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -248,8 +248,9 @@ class Job:
 
     ``canonical`` is the model's canonical form, ``samples`` the golden samples, ``cases`` what
     activations are calibrated on (its index file), ``precision`` the one that is made, ``making``
-    how the runtime is built (None: it is not), ``closure`` the operator configuration of the
-    project's models for this target.
+    how the runtime is built (None: it is not), ``environment`` makes one of exact requirements,
+    ``closure`` is the operator configuration of the project's models for this target, None where
+    its runtime has none.
     """
 
     model: config.ModelSpec
@@ -263,15 +264,30 @@ class Job:
     precision: config.Precision = "source"
     embed_runtime: bool = False
     making: Making | None = None
+    environment: Callable[[Sequence[str]], process.Environment] | None = None
     artifact: File | None = None
     closure: Result | None = None
 
     def step(self, step: Step, **arguments: Any) -> Result:
         """Run a step through the store, under the target's onnxruntime release if it uses one."""
-        wanted = self.target.runtime.version if "onnxruntime" in step.tools else ""
+        wanted = self.target.runtime.onnxruntime if "onnxruntime" in step.tools else ""
+        return self.steps.run(step, arguments, ort=wanted, title=self._title(step))
+
+    def apart(self, step: Step, **arguments: Any) -> Result:
+        """Run a step in an environment of its own, which holds the target's ``runtime.python``.
+
+        For a runtime that cannot share one with this package's own onnxruntime.
+        """
+        if self.environment is None or not self.target.runtime.python:
+            raise errors.ConfigError(
+                f"target {self.target.name}: the recipe {self.target.recipe} needs runtime.python"
+            )
+        where = self.environment(self.target.runtime.python)
+        return self.steps.run(step, arguments, title=self._title(step), environment=where)
+
+    def _title(self, step: Step) -> str:
         at = "" if self.precision == "source" else f" {self.precision}"
-        title = f"{self.target.name}/{self.model.name}{at}: {step.name}"
-        return self.steps.run(step, arguments, ort=wanted, title=title)
+        return f"{self.target.name}/{self.model.name}{at}: {step.name}"
 
     def tool(self, step: Step, **arguments: Any) -> Result:
         """Run a step that is the same for every target, under the installed onnxruntime.
@@ -291,7 +307,7 @@ class Job:
             raise errors.StepFailed(f"recipe {self.target.recipe}: build() before artifact()")
         return self.artifact
 
-    def with_artifact(self, artifact: File, closure: Result) -> Job:
+    def with_artifact(self, artifact: File, closure: Result | None) -> Job:
         """The job for ``build``: everything known."""
         return replace(self, artifact=artifact, closure=closure)
 
@@ -339,9 +355,12 @@ class Job:
         return self.operator_closure().file(OPERATORS)
 
     def operator_closure(self) -> Result:
-        """The closure over all models of the project, as ``closure_config`` made it."""
+        """The closure over all models of the project, as ``closure_config`` made it.
+
+        Raises :class:`errors.StepFailed` for a runtime that takes none.
+        """
         if self.closure is None:
-            raise errors.StepFailed(f"recipe {self.target.recipe}: build() before artifact()")
+            raise errors.StepFailed(f"recipe {self.target.recipe}: there is no operator closure")
         return self.closure
 
     def tree(self, folder: str, result: Result, role: str) -> tuple[BundleFile, ...]:

@@ -40,6 +40,16 @@ SCHEMA: dict[str, Any] = {
         "schema": {"const": SCHEMA_VERSION},
         "state": {"enum": ["built", "planned"]},
         "planned": {"type": "array", "items": {"type": "string"}},
+        "unverified": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "what could not be run here: the health run on the device proves it",
+        },
+        "placement": {
+            "type": "object",
+            "description": "the least share of nodes and of time that the provider must run",
+        },
+        "cache": {"type": "boolean", "description": "the runner keeps what it compiles"},
         "target": {"type": "object", "required": ["name", "platform", "recipe"]},
         "model": {
             "type": "object",
@@ -97,7 +107,7 @@ class Parts:
     files: Sequence[BundleFile]
     sizes: Sizes
     parity: list[dict[str, Any]]
-    closure: Result
+    closure: Result | None
     accuracy: Accuracy
 
 
@@ -117,6 +127,7 @@ def manifest_of(parts: Parts) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "state": "planned" if parts.made.planned else "built",
         "planned": list(parts.made.planned),
+        "unverified": _unverified(parts),
         "target": {
             "name": target.name,
             "platform": target.platform,
@@ -133,10 +144,12 @@ def manifest_of(parts: Parts) -> dict[str, Any]:
         "samples": _samples(parts.job.samples),
         "runtime": _runtime(parts),
         "provider": target.provider,
+        "placement": target.placement.model_dump(),
+        "cache": parts.made.cache,
         "precision": {"asked": target.precision, "made": unknown or parts.job.precision},
         "accuracy": parts.accuracy.to_json(),
         "artifact": parts.job.built().path.name,
-        "closure": dict(parts.closure.facts),
+        "closure": dict(parts.closure.facts) if parts.closure else {},
         "steps": [_step(result) for result in _once(parts.job.steps.used)],
         "parity": parts.parity,
         "tolerance": unknown or parts.job.tolerance.model_dump(),
@@ -169,6 +182,14 @@ def _samples(result: Result) -> dict[str, Any]:
     return {"sha256": samples_sha256(result), "count": result.facts["samples"]}
 
 
+def _unverified(parts: Parts) -> list[str]:
+    """What was not run on this host, said once each: stages first, then what the recipe says."""
+    stages = [f"{each['stage']} did not run here" for each in parts.parity if not each["runtime"]]
+    # A dry run knows of no runtime at all.
+    pending = any(value is None for each in parts.parity for value in (each["outputs"],))
+    return list(dict.fromkeys(([] if pending else stages) + list(parts.made.unverified)))
+
+
 def _runtime(parts: Parts) -> dict[str, Any]:
     target = parts.job.target
     return {
@@ -176,6 +197,7 @@ def _runtime(parts: Parts) -> dict[str, Any]:
         "version": target.runtime.version,
         "coordinates": target.runtime.coordinates,
         "requires": target.requires,
+        "python": list(target.runtime.python),
         "embedded": any(file.role == "runtime" for file in parts.files),
         **parts.made.runtime,
     }

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from edge import bundle, config, errors, log
@@ -23,6 +22,7 @@ from edge.context import Context
 from edge.job import Job, Making
 from edge.manifest import digest
 from edge.prepare import Prepared, prepare
+from edge.recipe import Recipe
 from edge.registry import Lack, preflight
 from edge.runtime_making import making, toolchain_lacks
 from edge.store import Result, key_of
@@ -194,7 +194,7 @@ class Closed:
     """Jobs with artifact and closure over all models, and each model's own closure."""
 
     jobs: list[Job]
-    closures: list[Result]
+    closures: list[Result | None]
 
 
 def _tell(target: str, model: str, manifest: dict[str, Any]) -> None:
@@ -221,7 +221,7 @@ def close(
     context: Context,
     target: config.Target,
     prepared: Sequence[Prepared],
-    recipe: ModuleType,
+    recipe: Recipe,
     *,
     keep: bool = False,
 ) -> Closed:
@@ -233,7 +233,7 @@ def close(
         target, context.request.runtime, context.store, context.fetch, dry=context.dry
     )
     for each in prepared:
-        check(context, target, each)
+        check(context, target, each, recipe)
     jobs = []
     for each in prepared:
         if keep:
@@ -269,6 +269,7 @@ def _job(
         fetch=context.fetch,
         embed_runtime=context.request.embed_runtime,
         making=made_how,
+        environment=context.environment,
     )
 
 
@@ -289,7 +290,7 @@ def show(outcomes: Sequence[Outcome]) -> None:
             (
                 outcome.target,
                 outcome.model,
-                outcome.state,
+                outcome.state + (", unverified" if outcome.manifest.get("unverified") else ""),
                 outcome.manifest.get("precision", {}).get("made", ""),
                 *(_size(sizes, role) for role in ("artifact", "runtime", "total")),
                 outcome.digest[:12],

@@ -78,7 +78,9 @@ class Prepared:
             "bind": target.dims == "bound",
         }
         made = steps.run(canonical, arguments, title=f"{self.spec.name}: canonical")
-        opset, ir_version = model.limits(target.runtime.version)
+        if not target.runtime.onnxruntime:  # such a runtime's own converter says what it reads
+            return made.file("model.onnx")
+        opset, ir_version = model.limits(target.runtime.onnxruntime)
         facts = self.imported.facts
         has = (facts["opset"] or 0, facts["ir_version"] or 0)
         if has[0] <= opset and has[1] <= ir_version:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from edge import config, errors
-from edge.registry import Registry
+from edge import config, errors, log
+from edge.registry import Registry, lacks_extra
 from edge.sources.locate import is_code, user_path
 
 
@@ -46,7 +46,8 @@ class Project:
     def targets(self, names: Sequence[str]) -> tuple[config.Target, ...]:
         """The targets of these names; ``all``: ``[defaults] targets``, else all that are known.
 
-        Those that always build their runtime, which takes long, are not in ``all``. Raises
+        Those that always build their runtime, which takes long, are not in ``all``, nor those
+        whose extra is not installed: they are named. Raises
         :class:`errors.UsageError` for unknown names, and when nothing is named.
         """
         chosen = [part for name in names for part in name.split(",") if part]
@@ -84,7 +85,12 @@ class Project:
     def _prebuilt(self) -> list[str]:
         names = self.registry.target_names()
         known = {name: self.registry.target(name, self.file, self.where) for name in names}
-        return [name for name, target in known.items() if target.runtime.prebuilt]
+        ready = [name for name, target in known.items() if target.runtime.prebuilt]
+        lacking = {name: how for name in ready if (how := lacks_extra(known[name]))}
+        for how in dict.fromkeys(lacking.values()):
+            without = ", ".join(name for name, each in lacking.items() if each == how)
+            log.say(f"  left out of all: {without} ({how})")
+        return [name for name in ready if name not in lacking]
 
     def output(self, said: str) -> Path:
         """The folder for bundles: as said, else the project's, relative to its file."""

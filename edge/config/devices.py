@@ -13,6 +13,8 @@ class DeviceSpec(Strict):
     """One device of ``devices.toml``.
 
     ``folder`` is where bundles live there, relative to the login's home (default: edgewright).
+    ``os`` says whose commands its SSH server takes. ``python`` runs bundles' Python runners there
+    (default: python3, on Windows python), for example that of a virtual environment.
     """
 
     kind: Literal["local", "ssh"]
@@ -23,6 +25,8 @@ class DeviceSpec(Strict):
     identity_file: str | None = None
     known_hosts: str | None = None
     ssh_config: str | None = None
+    os: Literal["posix", "windows"] = "posix"
+    python: str = ""
     connect_timeout: Annotated[float, Field(gt=0)] = 10.0
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from edge.config.engines import Cuda, OpenVino, Placement, Provider, TensorRt
 from edge.config.fields import BundlePath, Level, Name, Sha256, Strict
 from edge.config.precision import (
     LOSSY_DB,
@@ -69,22 +70,46 @@ class Reduced(Strict):
     full: Pin | None = None
 
 
+# Runtimes that are none of ONNX Runtime's builds.
+ENGINES = ("openvino", "tensorrt", "tensorrt-rtx")
+_EXACT = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,98}(\[[a-z0-9,_-]{1,99}\])?==[0-9][0-9A-Za-z.+]*$"
+Requirement = Annotated[str, Field(pattern=_EXACT)]
+
+
 class Runtime(Strict):
     """The runtime that the target's devices load, by name and exact version.
 
     ``files`` are in every bundle, ``embeddable`` with ``--embed-runtime``; ``archive_sha256`` is
-    the SHA-256 of the official archive that an app's build fetches itself. ``reduced`` says how
-    it is built where it is built here, which a runtime without ``prebuilt`` form always is.
+    the SHA-256 of the official archive that an app's build fetches itself. ``python`` are the
+    packages that the bundle's Python runner imports on the device. ``reduced`` says how it is
+    built where it is built here, which a runtime without ``prebuilt`` form always is.
     """
 
-    name: Literal["onnxruntime", "onnxruntime-android", "onnxruntime-swift", "onnxruntime-web"]
-    version: Annotated[str, Field(pattern=r"^\d+\.\d+\.\d+$")]
+    name: Literal[
+        "onnxruntime",
+        "onnxruntime-android",
+        "onnxruntime-swift",
+        "onnxruntime-web",
+        "onnxruntime-gpu",
+        "onnxruntime-openvino",
+        "onnxruntime-directml",
+        "openvino",
+        "tensorrt",
+        "tensorrt-rtx",
+    ]
+    version: Annotated[str, Field(pattern=r"^\d+(\.\d+){1,3}$")]
     coordinates: str = ""
+    python: tuple[Requirement, ...] = ()
     archive_sha256: Sha256 | None = None
     files: tuple[RuntimeFile, ...] = ()
     embeddable: tuple[RuntimeFile, ...] = ()
     prebuilt: bool = True
     reduced: Reduced = Reduced()
+
+    @property
+    def onnxruntime(self) -> str:
+        """The release of ONNX Runtime; empty for engines that are none."""
+        return "" if self.name in ENGINES else self.version
 
 
 class Optimization(Strict):
@@ -145,14 +170,20 @@ class Target(Strict):
     name: Name
     description: str
     recipe: Name
-    platform: Literal["linux-x64", "linux-arm64", "linux-armhf", "android", "ios", "browser"]
+    platform: Literal[
+        "linux-x64", "linux-arm64", "linux-armhf", "win-x64", "android", "ios", "browser"
+    ]
     dims: Literal["bound", "symbolic"] = "bound"
     tools: tuple[str, ...] = ()
     requires: dict[str, str] = {}
     runtime: Runtime
     optimization: Optimization = Optimization()
     ort_format: OrtFormat = OrtFormat()
-    provider: Literal["CPUExecutionProvider"] = "CPUExecutionProvider"
+    provider: Provider = "CPUExecutionProvider"
+    placement: Placement = Placement()
+    openvino: OpenVino = OpenVino()
+    cuda: Cuda = Cuda()
+    tensorrt: TensorRt = TensorRt()
     runner: Runner | None = None
     app: App | None = None
     precision: Precision | Literal["auto"] = "source"

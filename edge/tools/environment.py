@@ -28,6 +28,7 @@ __all__ = ["NEEDED", "Environment", "environment", "python_path"]
 
 TIMEOUT = 1800.0
 MAX_REQUIREMENTS = 100
+UNKNOWN = "?"
 # What the steps themselves import, where the user names no version; the floors are pyproject's.
 NEEDED: Mapping[str, str] = {
     "numpy": "numpy>=1.26",
@@ -45,8 +46,10 @@ _EXACT = re.compile(f"({_NAME})==({_VERSION})")
 _ELSEWHERE = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT"}
 
 
-def environment(store: Store, requirements: Sequence[str]) -> Environment:
+def environment(store: Store, requirements: Sequence[str], *, make: bool = True) -> Environment:
     """The environment that holds ``requirements``, made where the store does not have it.
+
+    Without ``make`` nothing is; the versions in one that is not there are unknown.
 
     Each is ``name==version``; :data:`NEEDED` is added where no requirement has its name (nor,
     for onnxruntime, another build of it). Raises :class:`errors.ConfigError` for everything else
@@ -55,6 +58,8 @@ def environment(store: Store, requirements: Sequence[str]) -> Environment:
     wanted = parse(requirements)
     folder = store.root / "environments" / _key(wanted)
     found = _whole(folder, wanted)
+    if found is None and not make:
+        return Environment(_python(folder), python_path(store), dict.fromkeys(wanted, UNKNOWN))
     if found is None:
         with (
             log.step(f"make an environment of {', '.join(sorted(requirements))}") as running,
