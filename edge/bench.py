@@ -16,19 +16,20 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
-from edge import errors, log, parity, protocol, samples, stats
+from edge import errors, log, parity, placement, protocol, samples, stats
 from edge.parity import OutputParity, Tolerance
+from edge.placement import CPU, Placement
 from edge.process import Completed, describe_exit
 from edge.protocol import Output, Run
 from edge.store import hash_file
 
-CPU = "CPUExecutionProvider"
-HOST_CPU_PROVIDERS = (CPU, "wasm")  # whose loop keeps the CPU busy: cpu / wall says something
-SHORT = 60.0  # seconds for mkdir, rm
+# Whose loop keeps the CPU busy: cpu / wall says something. OpenVINO's provider is given the CPU.
+HOST_CPU_PROVIDERS = (CPU, "wasm", "openvino:CPU", "OpenVINOExecutionProvider")
 WARMUP_LIMIT_NS = 10 * 10**9
 QUICK_RUNS = 30
 Context = Callable[[], Mapping[str, Any]]
 Key = tuple[int, int]  # sample, index of the output
+CALLED = "sample %d, output %d"
 
 
 class Device(Protocol):
@@ -42,6 +43,12 @@ class Device(Protocol):
     def get(self, remote: str, local: Path, *, limit: int) -> None:
         """Fetch a file of at most ``limit`` bytes."""
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder there."""
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder there."""
+
 
 @dataclass(frozen=True)
 class BenchOptions:
@@ -52,7 +59,9 @@ class BenchOptions:
     processes. ``quick``: 30 runs of one process, no minimum time. ``timeout``: seconds a process
     may take beside warm-up and timed loop. ``scratch``: folder on the device for output files
     (default: beside the release). ``profile``: let the health run write a profile and count the
-    nodes by provider.
+    nodes by provider, which it does anyway with a provider that nodes may fall back from;
+    ``least_nodes`` and ``least_time`` are the shares that the provider must then have run.
+    ``cache``: existing folder on the device for what runtimes compile (default: none is kept).
     """
 
     warmup: int = 3
@@ -68,6 +77,14 @@ class BenchOptions:
     timeout: float = 300.0
     scratch: str = ""
     profile: bool = False
+    least_nodes: float = 1.0
+    least_time: float = 1.0
+    cache: str = ""
+
+    @property
+    def profiled(self) -> bool:
+        """Whether the health run writes a profile."""
+        return self.profile or placement.can_fall_back(self.provider)
 
     def effective(self) -> BenchOptions:
         """These options with ``quick`` worked in."""
@@ -77,21 +94,21 @@ class BenchOptions:
 
     def common(self, release_dir: str) -> list[str]:
         """Arguments of every run."""
-        return [
-            "--bundle", release_dir, "--threads", str(self.threads),
-            "--provider", self.provider, "--optimization", self.optimization,
-        ]  # fmt: skip
+        words = ["--bundle", release_dir, "--threads", str(self.threads)]
+        words += ["--provider", self.provider, "--optimization", self.optimization]
+        return [*words, "--cache", self.cache] if self.cache else words
 
     def timed(self) -> list[str]:
         """Arguments of a timed run beside the common ones."""
         return [
-            "--warmup", str(self.warmup),
-            "--warmup-ns", str(round(self.warmup_seconds * 1e9)),
-            "--warmup-limit-ns", str(WARMUP_LIMIT_NS),
-            "--iterations", str(self.iterations),
-            "--min-ns", str(round(self.min_seconds * 1e9)),
-            "--max-ns", str(round(self.max_seconds * 1e9)),
+            "--warmup", str(self.warmup), "--warmup-ns", _ns(self.warmup_seconds),
+            "--warmup-limit-ns", str(WARMUP_LIMIT_NS), "--iterations", str(self.iterations),
+            "--min-ns", _ns(self.min_seconds), "--max-ns", _ns(self.max_seconds),
         ]  # fmt: skip
+
+
+def _ns(seconds: float) -> str:
+    return str(round(seconds * 1e9))
 
 
 DEFAULTS = BenchOptions()
@@ -122,13 +139,13 @@ class Compared:
 class Checked:
     """A health run that passed; ``fetched`` outputs were not bit-exact.
 
-    ``providers``: nodes by execution provider, empty without ``BenchOptions.profile``.
+    ``providers``: nodes and time by execution provider, empty unless ``BenchOptions.profiled``.
     """
 
     run: Run
     outputs: tuple[OutputParity, ...]
     fetched: int
-    providers: Mapping[str, int]
+    providers: Placement
 
 
 @dataclass(frozen=True)
@@ -187,7 +204,7 @@ def check(
     """
     with _scratch(device, options.scratch or release_dir) as folder:
         words = [*runner_argv, *options.common(release_dir), "--output", folder, "--check-only"]
-        if options.profile:
+        if options.profiled:
             words += ["--profile", f"{folder}/profile"]
         run = _start(device, words, options.timeout)
         _did_what_was_asked(run, options)
@@ -208,13 +225,13 @@ def check(
 def _scratch(device: Device, beside: str) -> Iterator[str]:
     """A folder on the device for one health run."""
     folder = f"{beside.rstrip('/')}.check-{secrets.token_hex(4)}"
-    device.run(["mkdir", "-p", "--", folder], timeout=SHORT)
+    device.make_folder(folder)
     try:
         yield folder
     finally:
         # A device that is gone has said so already; this must not hide why.
         with suppress(errors.EdgeError):
-            device.run(["rm", "-rf", "--", folder], timeout=SHORT, check=False)
+            device.remove_folder(folder)
 
 
 def _start(device: Device, words: Sequence[str], timeout: float) -> Run:
@@ -233,10 +250,9 @@ def _start(device: Device, words: Sequence[str], timeout: float) -> Run:
 
 
 def _did_what_was_asked(run: Run, options: BenchOptions) -> None:
-    for what, asked, ran in (
-        ("provider", options.provider, run.env.provider),
-        ("number of threads", options.threads, run.env.threads),
-    ):
+    pairs = {"provider": (options.provider, run.env.provider)}
+    pairs["number of threads"] = (str(options.threads), str(run.env.threads))
+    for what, (asked, ran) in pairs.items():
         if asked != ran:
             raise errors.RunFailed(
                 f"the runner was asked for the {what} {asked} and took {ran}",
@@ -295,34 +311,29 @@ def _fetch(device: Device, folder: str, output: Output, place: Path) -> Path:
 def compare_folders(
     golden: Path, produced: Mapping[Key, tuple[Output, Path | None]], tolerance: Tolerance
 ) -> Compared:
-    """Hold a runner's outputs, each with its file, against a folder of golden samples.
+    """Hold a runner's outputs, each with its file, against golden samples, one pair at a time.
 
     A missing, an added and a renamed output are failures, as is what ``parity.verdict`` says.
-    One tensor pair at a time is in memory.
     """
     wanted = _golden_outputs(golden)
     if not wanted:
         raise errors.RunFailed(f"{golden} holds no golden outputs", remedy="build the bundle again")
-    wrong = [f"{_called(*key)} is missing" for key in sorted(wanted.keys() - produced.keys())]
-    wrong += [f"{_called(*key)} is not expected" for key in sorted(produced.keys() - wanted.keys())]
+    wrong = [f"{CALLED % key} is missing" for key in sorted(wanted.keys() - produced.keys())]
+    wrong += [f"{CALLED % key} is not expected" for key in sorted(produced.keys() - wanted.keys())]
     outputs = []
     failures: list[tuple[float, str]] = []
     for key in sorted(wanted.keys() & produced.keys()):
         output, path = produced[key]
         name = protocol.printable(wanted[key].name)
         if output.name != name:
-            wrong.append(f"{_called(*key)} is called {output.name!r}, not {name!r}")
+            wrong.append(f"{CALLED % key} is called {output.name!r}, not {name!r}")
         found = _compare_one(golden, wanted[key], output, path, tolerance)
         outputs.append(found)
         worst = -1e9 if found.sqnr_db is None else found.sqnr_db
         reasons = "; ".join(parity.verdict(found, tolerance))
         if reasons:
-            failures.append((worst, f"{_called(*key)} {name!r}: {reasons}"))
+            failures.append((worst, f"{CALLED % key} {name!r}: {reasons}"))
     return Compared(tuple(outputs), (*wrong, *(text for _, text in sorted(failures))))
-
-
-def _called(sample: int, index: int) -> str:
-    return f"sample {sample}, output {index}"
 
 
 def _compare_one(
@@ -336,22 +347,17 @@ def _compare_one(
     return parity.measure(samples.read_tensor(golden, tensor), actual, tolerance, name=name)
 
 
-def _providers(device: Device, run: Run, options: BenchOptions, place: Path) -> dict[str, int]:
-    """Nodes by provider from the run's profile; others than the one asked for are a failure."""
-    if not options.profile:
+def _providers(device: Device, run: Run, options: BenchOptions, place: Path) -> Placement:
+    """What each provider ran, from the run's profile; too little of the asked one is a failure."""
+    if not options.profiled:
         return {}
     if run.profile is None:
         raise errors.RunFailed("the runner wrote no profile although it was asked to")
     path = place / "profile.json"
-    device.get(run.profile, path, limit=protocol.MAX_PROFILE_BYTES)
-    shares = protocol.provider_share(path.read_bytes())
-    if not shares.get(options.provider) or len(shares) > 1:
-        counts = ", ".join(f"{count} on {name}" for name, count in shares.items()) or "none"
-        raise errors.RunFailed(
-            f"{options.provider} was to run every node, but nodes ran like this: {counts}",
-            remedy="use a target whose operators this provider has",
-        )
-    return shares
+    device.get(run.profile, path, limit=placement.MAX_PROFILE_BYTES)
+    found = placement.read(path.read_bytes())
+    placement.require(found, options.provider, options.least_nodes, options.least_time)
+    return found
 
 
 def bench(

@@ -45,8 +45,8 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Bring a target's bundle onto a device; prove it there; switch to it."""
-    from edge import bench, field
     from edge import deploy as deploying
+    from edge import field
     from edge.devices import open_device
     from edge.project import Said, load
 
@@ -63,7 +63,7 @@ def deploy(
                 log.say(f"{what.name} on {device} is back at {back.id[:12]}")
                 done.append({"bundle": what.name, "release_dir": back.folder})
                 continue
-            options = bench.BenchOptions(provider=what.manifest["provider"])
+            options = field.bench_options(what.manifest, where)
             deployed, _, _ = field.install(there, what, options, runner)
             done.append({"bundle": what.name, **vars(deployed)})
     if as_json:
@@ -156,7 +156,9 @@ def measure(
     with open_device(where) as there:
         for folder in project.bundles(target, output):
             what = field.read(folder)
-            options = field.options(project.file.bench, what, said, quick=quick, profile=profile)
+            options = field.options(
+                project.file.bench, what, where, said, quick=quick, profile=profile
+            )
             record, taken = field.measure(there, what, options, runner)
             database.add(record, taken.loops)
             records.append(record)

@@ -6,41 +6,35 @@ before anything is sent.
 
 from __future__ import annotations
 
-import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from edge import bench, bundle, config, deploy, errors, log, probe, process, results
+from edge import (
+    bench,
+    bundle,
+    config,
+    deploy,
+    errors,
+    log,
+    misfit,
+    placement,
+    probe,
+    results,
+    runners,
+)
 from edge.bundle import MANIFEST
 from edge.devices import Device, DeviceSettings, open_device
+from edge.devices.base import device_path
 from edge.parity import Tolerance
 from edge.report import Built, built
+from edge.runners import Runner
 from edge.sources.locate import user_path
 from edge.store import default_root, hash_file
 
-# What a device calls its CPU (uname -m), by the name that manifests use.
-ARCHITECTURES = {
-    "x86_64": ("x86_64", "amd64"),
-    "aarch64": ("aarch64", "arm64", "armv8l"),
-}
-
-
-@dataclass(frozen=True)
-class Runner:
-    """How a bundle's runner is started: ``words`` before the path of ``file`` in the bundle."""
-
-    kind: str
-    file: str
-    words: tuple[str, ...] = ()
-
-
-RUNNERS = (
-    Runner("c", "runner/edge_runner"),
-    Runner("python", "runner/edge_runner.py", ("python3",)),
-    Runner("node", "runner/node_runner.mjs", ("node",)),
-)
+CACHE = "cache"  # below a device's folder: compiled models and engines, by their content
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class Bundle:
     @property
     def name(self) -> str:
         """The bundle's name on devices."""
-        return f"{self.manifest['model']['name']}.{self.manifest['target']['name']}"
+        return misfit.called(self.manifest)
 
     @property
     def tolerance(self) -> Tolerance:
@@ -95,59 +89,9 @@ def settings(name: str, spec: config.DeviceSpec, base: Path) -> DeviceSettings:
         known_hosts=path(spec.known_hosts),
         ssh_config=path(spec.ssh_config),
         connect_timeout=spec.connect_timeout,
+        os=spec.os,
+        python=spec.python,
     )
-
-
-def choose_runner(what: Bundle, device: Device, kind: str) -> Runner:
-    """The runner of that kind, or the bundle's first; one that the bundle lacks is an error."""
-    there = {entry["path"] for entry in what.manifest["files"]}
-    fitting = [each for each in RUNNERS if each.file in there]
-    chosen = [each for each in fitting if kind in ("", each.kind)]
-    if not chosen:
-        kinds = ", ".join(each.kind for each in fitting) or "none"
-        raise errors.UsageError(
-            f"the bundle {what.name} has no runner {kind or 'for a shell'}; it has: {kinds}",
-            remedy="choose another --runner; apps are run from the bundle's app folder",
-        )
-    runner = chosen[0]
-    if device.settings.kind == "local" and runner.words:
-        # This interpreter, and PyPI's node beside it, need not be on the PATH.
-        own = sys.executable if runner.kind == "python" else process.which(runner.words[0])
-        return Runner(runner.kind, runner.file, (str(own or runner.words[0]),))
-    return runner
-
-
-def refuse_misfit(what: Bundle, facts: probe.DeviceFacts, device: str) -> None:
-    """Hold what the device says of itself against what the bundle requires.
-
-    Raises :class:`errors.Unavailable` naming the first thing that does not fit.
-    """
-    requires = what.manifest["runtime"]["requires"]
-    wanted = requires.get("arch")
-    if wanted and facts.arch and facts.arch not in ARCHITECTURES.get(wanted, (wanted,)):
-        raise errors.Unavailable(
-            f"the device {device} has a {facts.arch} CPU; the bundle {what.name} is for {wanted}",
-            remedy="deploy a target of that CPU: edge targets",
-        )
-    flag = requires.get("cpu_flags")
-    if flag and facts.cpu_flags and flag not in facts.cpu_flags:
-        raise errors.Unavailable(
-            f"the CPU of the device {device} lacks {flag}; the bundle {what.name} needs it",
-            remedy="deploy a target without that need: edge targets",
-        )
-    libc, _, version = facts.libc.partition(" ")
-    needed = requires.get("glibc")
-    if not needed or not libc:
-        return
-    if libc != "glibc" or _version(version) < _version(needed):
-        raise errors.Unavailable(
-            f"the device {device} has {facts.libc}; the bundle {what.name} needs glibc {needed}",
-            remedy="update the device, or pin an older runtime in the target",
-        )
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(".") if part.isdigit())
 
 
 def install(
@@ -162,13 +106,15 @@ def install(
     """Deploy a bundle, proven by a health run on its golden samples; nothing is sent twice.
 
     ``name`` is what it is called there (default: the bundle's own). Raises
+    :class:`errors.Unavailable` for a device that cannot run it, before anything is sent, and
     :class:`errors.ParityFailed` when the device computes something else; what was active before
     stays so.
     """
     called, where = name or what.name, device.settings.name
-    facts = probe.probe(device)
-    refuse_misfit(what, facts, where)
-    runner = choose_runner(what, device, kind)
+    ready = runners.ready(device, what.manifest, kind)
+    runner = ready.runner
+    if options.cache:
+        device.make_folder(options.cache)
 
     def health(there: Device, folder: str) -> None:
         bench.check(there, folder, _words(runner, folder), _golden(what), what.tolerance, options)
@@ -180,7 +126,7 @@ def install(
         running.note = sent
     folder = done.release_dir
     release = bench.Release(folder, _words(runner, folder), _golden(what), what.tolerance)
-    return done, release, facts
+    return done, release, ready.facts
 
 
 def _words(runner: Runner, folder: str) -> tuple[str, ...]:
@@ -201,8 +147,9 @@ def measure(
     _, release, facts = install(device, what, options, kind, activate=False)
     taken = bench.bench(device, release, lambda: asdict(probe.context(device)), options)
     if taken.checked.providers:
-        shares = ", ".join(f"{count} on {name}" for name, count in taken.checked.providers.items())
-        log.say(f"  nodes by provider: {shares}")
+        log.say(f"  nodes by provider: {placement.text(taken.checked.providers)}")
+    if not taken.deterministic:
+        log.say("  outputs differ from process to process; those of the first were checked")
     return _record(device.settings.name, what, facts, taken), taken
 
 
@@ -224,7 +171,7 @@ def _record(
         facts=asdict(facts),
         before=taken.before,
         after=taken.after,
-        options={**asdict(taken.options), "providers": dict(taken.checked.providers)},
+        options=_options(taken),
         sizes=known.sizes,
         load_ns=tuple(run.load_ns for run in taken.runs),
         first_ns=tuple(run.first_ns for run in taken.runs),
@@ -235,9 +182,21 @@ def _record(
     )
 
 
+def _options(taken: bench.Measurement) -> dict[str, Any]:
+    """What was asked of the runner, and how it did that."""
+    return {
+        **asdict(taken.options),
+        "providers": placement.to_json(taken.checked.providers),
+        "gpu": taken.checked.run.env.gpu,
+        "deterministic": taken.deterministic,
+        "cached": [run.cached for run in taken.runs],
+    }
+
+
 def options(
     spec: config.BenchSpec,
     what: Bundle,
+    where: DeviceSettings,
     said: Mapping[str, float],
     *,
     quick: bool,
@@ -245,8 +204,26 @@ def options(
 ) -> bench.BenchOptions:
     """The project's ``[bench]``, with what the command line said (0 is nothing) on it."""
     values = {**spec.model_dump(), **{name: value for name, value in said.items() if value}}
+    return bench_options(what.manifest, where, **values, quick=quick, profile=profile)
+
+
+def bench_options(
+    manifest: Mapping[str, Any], where: DeviceSettings, **values: Any
+) -> bench.BenchOptions:
+    """What a bundle says of its measurement, beside the options ``values``.
+
+    Its provider, how far the runner optimizes the graph for it, the least share of nodes and
+    time that it must run, and the folder on the device where what was compiled is kept.
+    """
+    cache = f"{device_path(where.folder)}/{CACHE}" if manifest.get("cache") else ""
+    least = manifest.get("placement") or {}
     return bench.BenchOptions(
-        **values, provider=what.manifest["provider"], quick=quick, profile=profile
+        **values,
+        provider=manifest["provider"],
+        optimization=manifest["runtime"].get("online_optimization", "disabled"),
+        least_nodes=least.get("least_nodes", 1.0),
+        least_time=least.get("least_time", 1.0),
+        cache=cache,
     )
 
 
@@ -279,6 +256,20 @@ def describe(name: str, spec: config.DeviceSpec, base: Path) -> Described:
             facts = probe.probe(device)
     except errors.EdgeError as error:
         return Described(name, where, "unreachable", error.message, error.exit_code)
+    return Described(name, where, "ready", _detail(facts))
+
+
+def _detail(facts: probe.DeviceFacts) -> str:
     memory = log.human_bytes(facts.memory_bytes) if facts.memory_bytes else "?"
-    detail = f"{facts.os_release or facts.os}, {facts.arch}, {facts.libc}, {facts.cores} cores"
-    return Described(name, where, "ready", f"{detail} {facts.cpu_model}, {memory}")
+    system = ", ".join(filter(None, (facts.os_release or facts.os, facts.arch, facts.libc)))
+    return f"{system}, {facts.cores} cores {facts.cpu_model}, {memory}{_gpus(facts)}"
+
+
+def _gpus(facts: probe.DeviceFacts) -> str:
+    """The device's GPUs for the list, equal ones once; what is wrong where none answers."""
+    if not facts.gpus:
+        return f", no GPU: {facts.gpu_trouble}" if facts.gpu_trouble else ""
+    counts = Counter(facts.gpus)
+    said = [f"{count} x {gpu.name}" if count > 1 else gpu.name for gpu, count in counts.items()]
+    driver = facts.gpus[0].driver
+    return f", {', '.join(said)}" + (f" (driver {driver})" if driver else "")

@@ -26,7 +26,6 @@ MAX_PER_LINE = 100
 MAX_NS = 10**15  # eleven days
 MAX_BYTES = 2**50
 MAX_RANK = 32
-MAX_PROFILE_BYTES = 2**27
 SHOWN = 160  # characters of a wrong line in a message
 _WORD = re.compile(r"[A-Za-z0-9_.+-]{1,64}")
 _FILE = re.compile(r"(?!\.+$)[0-9A-Za-z_.-]{1,128}")
@@ -45,7 +44,10 @@ REQUIRED = ("env", "load", "first", "output", "end")
 
 @dataclass(frozen=True)
 class Env:
-    """What ran: the runner's kind, the runtime and its version, and what was asked of it."""
+    """What ran: the runner's kind, the runtime and its version, and what was asked of it.
+
+    ``gpu`` names the GPU and its driver where the runner tells.
+    """
 
     runner: str
     runtime: str
@@ -55,6 +57,15 @@ class Env:
     threads: int
     provider: str
     optimization: str
+    gpu: str = ""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Creating the session, in ns; ``cached``: of a kept compiled model, None: nothing is kept."""
+
+    ns: int
+    cached: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +127,7 @@ class Run:
     memory: Memory
     profile: str | None
     end: End
+    cached: bool | None = None
 
 
 def printable(text: str) -> str:
@@ -261,7 +273,7 @@ class _Reader:
             _refuse(f"{timed} samples came of {end.runs} runs")
         return Run(
             env=found["env"],
-            load_ns=found["load"],
+            load_ns=found["load"].ns,
             first_ns=found["first"],
             outputs=tuple(found["output"]),
             warmup=found.get("warmup"),
@@ -269,6 +281,7 @@ class _Reader:
             memory=found.get("memory", Memory(-1, -1)),
             profile=found.get("profile"),
             end=end,
+            cached=found["load"].cached,
         )
 
 
@@ -288,7 +301,15 @@ def _env(fields: _Fields) -> Env:
         threads=fields.integer("threads", 0, 4096),
         provider=fields.text("provider", 64),
         optimization=fields.text("optimization", 64),
+        gpu=fields.text("gpu", 256) if "gpu" in fields.values else "",
     )
+
+
+def _load(fields: _Fields) -> Load:
+    cached = fields.values.get("cached")
+    if cached is not None and not isinstance(cached, bool):
+        fields.refuse("cached")
+    return Load(_ns(fields), cached)
 
 
 def _ns(fields: _Fields) -> int:
@@ -345,7 +366,7 @@ def _end(fields: _Fields) -> End:
 
 READERS: dict[str, Callable[[_Fields], Any]] = {
     "env": _env,
-    "load": _ns,
+    "load": _load,
     "first": _ns,
     "output": _output,
     "warmup": _warmup,
@@ -354,27 +375,3 @@ READERS: dict[str, Callable[[_Fields], Any]] = {
     "profile": lambda fields: fields.text("file", 4096),
     "end": _end,
 }
-
-
-def provider_share(profile_json: bytes) -> dict[str, int]:
-    """Number of nodes that each execution provider ran, from ONNX Runtime's profile.
-
-    Raises :class:`errors.RunFailed` for a profile that is larger than ``MAX_PROFILE_BYTES`` or
-    that ONNX Runtime did not write to its end.
-    """
-    if len(profile_json) > MAX_PROFILE_BYTES:
-        raise errors.RunFailed(f"the profile has more than {MAX_PROFILE_BYTES} bytes")
-    try:
-        events = json.loads(profile_json)
-    except (ValueError, RecursionError) as error:
-        raise errors.RunFailed(f"the profile is no JSON: {printable(str(error))}") from error
-    nodes: dict[str, set[str]] = {}
-    for event in events if isinstance(events, list) else []:
-        if not isinstance(event, dict) or not isinstance(facts := event.get("args"), dict):
-            continue
-        provider = facts.get("provider")
-        if isinstance(provider, str) and _WORD.fullmatch(provider):
-            # A node is in the profile once a run; in subgraphs names repeat.
-            node = f"{event.get('name')}/{facts.get('node_index')}"
-            nodes.setdefault(provider, set()).add(node)
-    return {provider: len(nodes[provider]) for provider in sorted(nodes)}

@@ -26,6 +26,14 @@ Kind = Literal["valid", "noisy", "drift", "throttled", "too few"]
 CONFIDENCE = 0.95
 NORMAL_95 = 1.959964  # the normal distribution's quantile at 0.975
 RESAMPLES = 1000
+# Bits of NVML's clocks event reasons (docs.nvidia.com/deploy/nvml-api, NvmlClocksEventReasons):
+# software and hardware thermal slowdown, and the power brake that the power supply pulls. Left
+# out are the power cap (0x4), which is a limit that was set and kept in every run alike, and
+# hardware slowdown (0x8), which sums up the last two but "may be also reported during PState or
+# clock change".
+GPU_SLOWED: Mapping[int, str] = {
+    0x20: "heat (software)", 0x40: "heat (hardware)", 0x80: "the power supply",
+}  # fmt: skip
 MIN_MEDIAN = 30  # coverage 0.93 to 0.95 from here on
 MIN_P90 = 100  # ten samples beyond it; coverage 0.90 at 30, 0.95 at 300
 MIN_P99 = 1000  # ten samples beyond it; coverage 0.63 at 100, 0.83 at 300, 0.94 at 1000
@@ -269,7 +277,9 @@ def throttling(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str
     Keys read: ``nr_throttled`` (periods in which a cgroup's CPU quota was used up), ``throttled``
     (bits of the Raspberry Pi's ``vcgencmd get_throttled``: 0 to 3 now, 16 to 19 since boot),
     ``thermal_status`` (Android's 0 none, 1 light ... 6 shutdown), ``scaling_max_khz`` (kHz by
-    CPU: what the thermal governor allows; the current frequency says nothing in an idle moment).
+    CPU: what the thermal governor allows; the current frequency says nothing in an idle moment),
+    ``gpu_states`` (one mapping a GPU: ``reasons``, bits of ``GPU_SLOWED`` active at that moment,
+    and ``thermal_us``, the microseconds that heat has cost so far).
     """
     found = []
     periods = _integer(after, "nr_throttled") - _integer(before, "nr_throttled")
@@ -287,7 +297,32 @@ def throttling(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str
             f"{cpu} may run at {_integer(allowed, cpu)} kHz, {_integer(then, cpu)} before"
             for cpu in sorted(map(str, lower))
         ]
-    return tuple(found)
+    return (*found, *_gpu_throttling(_gpus(before), _gpus(after)))
+
+
+def _gpu_throttling(
+    before: Sequence[Mapping[str, Any]], after: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    found = []
+    for number, now in enumerate(after):
+        bits = _integer(now, "reasons")
+        found += [
+            f"GPU {number} is slowed by {why}" for bit, why in GPU_SLOWED.items() if bits & bit
+        ]
+        if number < len(before) and before[number].get("thermal_us") is not None:
+            slowed = _integer(now, "thermal_us") - _integer(before[number], "thermal_us")
+            if slowed > 0:
+                found.append(f"heat slowed GPU {number} for {slowed / 1000:.0f} ms")
+    return found
+
+
+def _gpus(context: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    gpus = context.get("gpu_states")
+    return (
+        [each for each in gpus if isinstance(each, Mapping)]
+        if isinstance(gpus, list | tuple)
+        else []
+    )
 
 
 def _integer(facts: Mapping[str, Any], key: str) -> int:

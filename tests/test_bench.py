@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -48,8 +49,14 @@ class FakeDevice:
     ) -> Completed:
         self.calls.append(list(argv))
         self.timeouts.append(timeout)
-        text = "" if argv[0] in ("mkdir", "rm") else self._told(list(argv))
+        text = self._told(list(argv))
         return Completed(tuple(argv), self.returncode, text, self.stderr, 0.1)
+
+    def make_folder(self, path: str) -> None:
+        self.calls.append(["make", path])
+
+    def remove_folder(self, path: str) -> None:
+        self.calls.append(["remove", path])
 
     def _told(self, argv: list[str]) -> str:
         def value(name: str) -> str:
@@ -133,14 +140,14 @@ def test_the_runner_is_asked_in_the_protocols_words(golden: Path) -> None:
     checked(device, golden, threads=4, timeout=77.0, scratch="/tmp/s/")
     made, asked, removed = device.calls
     folder = made[-1]
-    assert made == ["mkdir", "-p", "--", folder]
+    assert made == ["make", folder]
     assert folder.startswith("/tmp/s.check-")
     assert asked == [
         *RUNNER, "--bundle", FOLDER, "--threads", "4", "--provider", CPU,
         "--optimization", "disabled", "--output", folder, "--check-only",
     ]  # fmt: skip
-    assert removed == ["rm", "-rf", "--", folder]
-    assert device.timeouts[1] == 77.0
+    assert removed == ["remove", folder]
+    assert device.timeouts == [77.0]
 
 
 def test_another_result_names_sample_output_and_figures(golden: Path) -> None:
@@ -221,7 +228,7 @@ def test_a_crash_tells_how_the_process_ended(golden: Path) -> None:
         caught.value
     )
     assert "oh\\x1b[31m no" in str(caught.value)
-    assert device.calls[-1][0] == "rm"  # the folder goes even so
+    assert device.calls[-1][0] == "remove"  # the folder goes even so
 
 
 def test_a_failure_after_the_end_is_a_failure(golden: Path) -> None:
@@ -243,20 +250,56 @@ def test_a_golden_file_that_is_gone_is_told(golden: Path) -> None:
 
 
 # ------------------------------------------------------------------------------ profile
+XNNPACK = "XnnpackExecutionProvider"
+
+
 def profile_of(*providers: str) -> list[dict[str, Any]]:
-    return [{"name": f"n{n}", "args": {"provider": name}} for n, name in enumerate(providers)]
+    return [
+        {"name": f"n{n}", "dur": 10 * (n + 1), "args": {"provider": name}}
+        for n, name in enumerate(providers)
+    ]
 
 
 def test_a_profile_counts_the_nodes(golden: Path) -> None:
     device = replace(giving(0.5, 2.0), profile=profile_of(CPU, CPU))
-    assert checked(device, golden, profile=True).providers == {CPU: 2}
+    assert checked(device, golden, profile=True).providers == {CPU: (2, 30_000, 1.0, 1.0)}
 
 
-@pytest.mark.parametrize("ran", [(CPU,), ("XnnpackExecutionProvider", CPU), ()])
+@pytest.mark.parametrize(
+    ("provider", "profiled"),
+    [(CPU, False), ("openvino:CPU", False), ("tensorrt-rtx", False), ("wasm", False),
+     (XNNPACK, True), ("OpenVINOExecutionProvider", True), ("CUDAExecutionProvider", True)],
+)  # fmt: skip
+def test_what_nodes_may_fall_back_from_is_always_profiled(
+    golden: Path, provider: str, profiled: bool
+) -> None:
+    device = replace(giving(0.5, 2.0), profile=profile_of(provider))
+    found = checked(device, golden, provider=provider)
+    assert ("--profile" in device.calls[1]) == profiled
+    assert list(found.providers) == [provider] * profiled
+
+
+def test_a_target_may_ask_for_less_than_all(golden: Path) -> None:
+    device = replace(giving(0.5, 2.0), profile=profile_of(CPU, XNNPACK, XNNPACK))
+    asked: dict[str, Any] = {"provider": XNNPACK, "least_nodes": 0.6, "least_time": 0.8}
+    assert checked(device, golden, **asked).providers[XNNPACK].time_share == pytest.approx(5 / 6)
+    for more in ({"least_nodes": 0.7}, {"least_time": 0.9}):
+        with pytest.raises(errors.RunFailed, match="nodes ran like this: 1 nodes"):
+            checked(device, golden, **asked | more)
+
+
+def test_the_cache_is_named_in_every_run(golden: Path) -> None:
+    device = giving(0.5, 2.0)
+    measured(device, golden, repeats=1, cache="edgewright/cache")
+    runs = [call for call in device.calls if call[0] == RUNNER[0]]
+    assert [call[call.index("--cache") + 1] for call in runs] == ["edgewright/cache"] * 2
+
+
+@pytest.mark.parametrize("ran", [(CPU,), (XNNPACK, CPU), ()])
 def test_nodes_on_another_provider_are_a_failure(golden: Path, ran: tuple[str, ...]) -> None:
     device = replace(giving(0.5, 2.0), profile=profile_of(*ran))
     with pytest.raises(errors.RunFailed, match="nodes ran like this"):
-        checked(device, golden, profile=True, provider="XnnpackExecutionProvider")
+        checked(device, golden, provider=XNNPACK)
 
 
 def test_a_profile_that_is_not_written_is_a_failure(golden: Path) -> None:
@@ -274,7 +317,7 @@ def measured(device: FakeDevice, golden: Path, *contexts: Any, **options: Any) -
 def test_a_measurement_is_a_check_and_fresh_processes(golden: Path) -> None:
     device = giving(0.5, 2.0)
     found = measured(device, golden, {"temperature": 40}, {"temperature": 50}, repeats=2)
-    assert [call[0] for call in device.calls] == ["mkdir", RUNNER[0], "rm", RUNNER[0], RUNNER[0]]
+    assert [call[0] for call in device.calls] == ["make", RUNNER[0], "remove", RUNNER[0], RUNNER[0]]
     assert (found.before, found.after) == ({"temperature": 40}, {"temperature": 50})
     assert [loop.samples_ns for loop in found.loops] == [device.samples] * 2
     assert (found.summary.runs, found.summary.median_ns) == (200, 1005)
@@ -307,7 +350,7 @@ def test_a_wrong_result_is_not_timed(golden: Path) -> None:
     device = giving(0.7, 2.0)
     with pytest.raises(errors.ParityFailed):
         measured(device, golden)
-    assert [call[0] for call in device.calls] == ["mkdir", RUNNER[0], "rm"]
+    assert [call[0] for call in device.calls] == ["make", RUNNER[0], "remove"]
 
 
 def test_a_timed_run_without_samples_is_a_failure(golden: Path) -> None:
@@ -342,7 +385,7 @@ def test_memory_that_nobody_can_tell_is_none(golden: Path) -> None:
 
 # ------------------------------------------------------------------ the Python runner, here
 class Here:
-    """This machine, with the two methods that bench uses."""
+    """This machine, with the methods that bench uses."""
 
     def run(
         self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"", check: bool = True
@@ -353,6 +396,12 @@ class Here:
         data = Path(remote).read_bytes()
         assert len(data) <= limit
         local.write_bytes(data)
+
+    def make_folder(self, path: str) -> None:
+        Path(path).mkdir()
+
+    def remove_folder(self, path: str) -> None:
+        shutil.rmtree(path)
 
 
 def write_model(path: Path) -> None:
@@ -382,7 +431,8 @@ def test_the_python_runner_is_measured_on_this_machine(release: Release) -> None
         warmup_seconds=0.0, iterations=60, min_seconds=0.0, repeats=2, profile=True
     )
     found = bench.bench(Here(), release, dict, options)
-    assert found.checked.providers == {CPU: 1}
+    assert found.checked.providers[CPU].nodes == 1
+    assert found.checked.providers[CPU].node_share == found.checked.providers[CPU].time_share == 1
     assert found.checked.run.env.runner == "python"
     assert [len(run.samples_ns) for run in found.runs] == [60, 60]
     assert found.summary.low_ns is not None

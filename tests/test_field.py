@@ -173,7 +173,22 @@ def test_another_cpu_is_refused_before_anything_is_sent(lab: Lab) -> None:
     assert lab.edge("build", "-t", "linux-arm64").code == 0
     done = lab.edge("deploy", "linux-arm64", "-d", "lab")
     assert done.code == 3
-    assert "has a x86_64 CPU" in done.err
+    assert "its CPU is x86_64, not aarch64" in done.err
+    assert not (lab.device / "blobs").exists()
+
+
+@pytest.mark.ssh
+def test_a_device_without_a_gpu_is_refused_with_all_that_is_missing(lab: Lab) -> None:
+    path = lab.bundle / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["runtime"]["requires"] |= {"gpu": "nvidia", "driver": "9999", "cpu_flags": "amx99"}
+    manifest["runtime"]["requires"]["libraries"] = "libcublasLt.so.99 libcudnn.so.99"
+    path.write_text(json.dumps(manifest))
+    done = lab.edge("bench", "linux-x64", "-d", "lab")
+    assert done.code == 3
+    (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    for missing in ("lacks amx99", "NVIDIA", "does not find libcublasLt.so.99, libcudnn.so.99"):
+        assert line.count(missing) == 1
     assert not (lab.device / "blobs").exists()
 
 

@@ -14,15 +14,15 @@ ROOT = process.PACKAGE_PARENT
 ROWS = (
     ("errors", "log", "process", "step"),
     ("config", "model", "store", "bundle", "samples", "graph", "parity", "stats", "protocol",
-     "closure", "choice", "choice_record", "pareto"),
+     "placement", "closure", "choice", "choice_record", "pareto"),
     ("job", "devices"),
     ("sources", "convert", "tools", "probe"),
-    ("recipe", "registry", "prepare", "manifest", "assemble", "deploy", "bench", "rounds", "results",
-     "project", "runtime_making", "context"),
+    ("recipe", "registry", "prepare", "manifest", "assemble", "deploy", "bench", "rounds",
+     "results", "project", "runtime_making", "context", "misfit", "runners"),
     ("report", "report_variants", "report_files", "pipeline", "variants", "variant_times",
-     "explain", "closures", "field"),
+     "explain", "closures", "field", "containers"),
     ("options",),
-    ("cli_field", "cli_known"),
+    ("cli_field", "cli_known", "cli_container"),
     ("cli", "__main__"),
 )  # fmt: skip
 LEVEL = {name: level for level, names in enumerate(ROWS) for name in names}
@@ -30,7 +30,7 @@ FILES = sorted((ROOT / "edge").rglob("*.py"))
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
 HEAVY = {"torch", "tensorflow", "keras", "tf2onnx", "h5py", "sklearn", "skl2onnx", "onnxmltools",
          "skops", "joblib", "xgboost", "lightgbm", "onnxruntime", "onnx", "openvino",
-         "coremltools", "paramiko",
+         "nncf", "tensorrt", "tensorrt_rtx", "coremltools", "paramiko",
          "numpy", "onnxslim", "matplotlib", "rich", "jinja2", "elftools"}  # fmt: skip
 
 

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+import platform
+import shlex
+import stat
+import sys
+import venv
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +20,17 @@ from hypothesis import strategies as st
 
 from edge import errors, probe
 from edge.devices import DeviceSettings, open_device
+from edge.probe import asking, gpu, software, windows
 from tests import sshd as server
 from tests.sshd import Sshd, start
 
 CASES = sorted((Path(__file__).parent / "probes").glob("*.txt"))
 PROBES = (*probe.FACTS, *probe.CONTEXT)
-SAME_SCRIPT = {"cpu_model": "cpu", "cores": "cpu", "cpu_flags": "cpu"}
+SAME_SCRIPT = {
+    **dict.fromkeys(("cpu_model", "cores", "cpu_flags"), "cpu"),
+    **dict.fromkeys(("onnxruntime", "packages", "python_libraries"), "python"),
+    "gpu_trouble": "gpus",
+}
 sshd = server.sshd
 
 
@@ -41,12 +53,16 @@ def _answer(sections: dict[str, str]) -> str:
 def test_recorded_devices(path: Path) -> None:
     sections = _sections(path)
     found = probe.read(_answer(sections), PROBES, "word")
-    assert json.loads(json.dumps(found)) == json.loads(sections["expected"])
+    is_now = {one.name: found[one.name] for one in probe.CONTEXT}
+    what = {one.name: found[one.name] for one in probe.FACTS}
+    said = asdict(probe.DeviceFacts(**what)) | asdict(probe.Context(**is_now))
+    assert json.loads(json.dumps(said)) == json.loads(sections["expected"])
 
 
 def test_there_are_cases_of_all_kinds() -> None:
     assert {path.stem for path in CASES} >= {
-        "raspberry-pi-4", "x86-vm", "busybox-router", "android-toybox"
+        "raspberry-pi-4", "x86-vm", "busybox-router", "android-toybox", "server-h100",
+        "laptop-rtx-3050", "wsl-rtx-5060", "driver-not-loaded", "jetson-agx-orin",
     }  # fmt: skip
 
 
@@ -61,22 +77,79 @@ def test_there_are_cases_of_all_kinds() -> None:
     ],
 )
 def test_libc(lines: list[str], expected: str) -> None:
-    assert probe.libc(lines) == expected
+    assert probe.facts.libc(lines) == expected
 
 
 def test_cores_in_their_order() -> None:
     lines = [f"/sys/devices/system/cpu/cpu{core} {core}" for core in (0, 1, 10, 11, 2, 3)]
-    assert probe.numbers(lines) == (0, 1, 2, 3, 10, 11)
+    assert probe.state.numbers(lines) == (0, 1, 2, 3, 10, 11)
 
 
 def test_parts_stand_for_a_model_that_is_not_named() -> None:
-    assert probe.cpu_model(["CPU implementer : 0x41", "CPU part : 0xd0b"]) == "ARM 0x41 0xd0b"
+    assert probe.facts.cpu_model(["CPU implementer : 0x41", "CPU part : 0xd0b"]) == "ARM 0x41 0xd0b"
 
 
-@given(st.lists(st.text(max_size=80), max_size=20))
+# Pieces of real answers, so that arbitrary text gets further than the first character.
+PIECES = st.sampled_from(
+    ["NVIDIA L4, 580.95.05, 8.9, 23034", "[N/A], ", "0x00000000000000e0", "1980, 40, 0x1, 3", ", ",
+     "jetson x", "nvidia,tegra234", "package numpy ", "Python 3", "library libcudnn.so.9",
+     "path lib", "complete", "libcuda.so.1 (libc6,x86-64) => /", "libs found", "9" * 30, "\x1b[2J"]
+)  # fmt: skip
+LINES = st.lists(
+    st.text(max_size=80) | st.lists(PIECES | st.text(max_size=4), max_size=5).map("".join),
+    max_size=20,
+)
+
+
+@given(LINES)
 def test_parsers_take_anything(lines: list[str]) -> None:
-    for one in PROBES:
-        json.dumps(one.parse(lines))
+    found = {one.name: one.parse(lines) for one in PROBES}
+    what = probe.DeviceFacts(**{one.name: found[one.name] for one in probe.FACTS})
+    is_now = probe.Context(**{one.name: found[one.name] for one in probe.CONTEXT})
+    json.dumps([asdict(what), asdict(is_now)])
+    shown = [what.gpu_trouble, *(each.name for each in what.gpus), *(what.packages or {})]
+    assert all(text.isprintable() for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("Tesla K80, [Not Supported], 3.7, 11441", gpu.Gpu("Tesla K80", "", "3.7", 11441 * 2**20)),
+        ("Orin (nvgpu), 540.4.0, [N/A], [N/A]", gpu.Gpu("Orin (nvgpu)", "540.4.0")),
+        ("Orin (nvgpu), N/A, 8.7, [N/A]", gpu.Gpu("Orin (nvgpu)", "", "8.7")),
+        ("A, B, 1.2.3, 4", gpu.Gpu("A, B", "1.2.3", "", 4 * 2**20)),
+    ],
+)
+def test_a_gpu_that_does_not_say_all(line: str, expected: gpu.Gpu) -> None:
+    assert gpu.gpus([line]) == (expected,)
+    assert gpu.trouble([line]) == ""
+
+
+def test_a_jetson_that_has_nvidia_smi_is_one_gpu() -> None:
+    lines = ["Orin (nvgpu), 540.4.0, [N/A], [N/A]", "jetson Orin Nano", "nvidia,tegra234"]
+    assert gpu.gpus(lines) == (gpu.Gpu("Orin (nvgpu)", "540.4.0", "8.7"),)
+
+
+def test_a_lost_gpu_is_said_beside_those_that_are_left() -> None:
+    lost = "Unable to determine the device handle for GPU1: 0000:34:00.0: Unknown Error"
+    lines = [lost, "NVIDIA L4, 580.95.05, 8.9, 23034"]
+    assert gpu.trouble(lines) == lost
+    assert [each.name for each in gpu.gpus(lines)] == ["NVIDIA L4"]
+
+
+def test_libraries_of_another_architecture_do_not_count() -> None:
+    lines = [
+        "2 libs found in cache", "libcuda.so.1 (libc6) => /lib/i386-linux-gnu/libcuda.so.1",
+        "libcudnn.so.9 (libc6,x32) => /x", "libcudart.so (libc6,x86-64) => /no/soname",
+    ]  # fmt: skip
+    assert software.libraries(lines) == ()
+    assert software.libraries(["ldconfig: can't open /etc/ld.so.cache"]) is None
+
+
+def test_commands_fit_what_a_dropbear_takes() -> None:
+    for probes in (probe.FACTS, probe.CONTEXT):
+        words = ["sh", "-c", probe.script(probes), "sh", "folder", "", "word", "python3"]
+        assert len(shlex.join(words)) < 6000
 
 
 @given(st.text())
@@ -115,6 +188,7 @@ def _expected_context() -> dict[str, Any]:
         "temperatures": {"cpu thermal": 51.0, "gpu": 49.5},
         "throttled": None,
         "pressure": 7.5,
+        "gpu_states": (),
     }
 
 
@@ -128,6 +202,109 @@ def test_this_machine(tmp_path: Path) -> None:
     assert facts.disk_free_bytes
     assert "python3" in facts.tools
     assert facts.libc
+    assert facts.python == platform.python_version()  # this interpreter, whatever the PATH has
+    assert facts.packages is not None
+    assert facts.packages["onnxruntime"] == facts.onnxruntime == version("onnxruntime")
+
+
+@pytest.mark.process
+def test_packages_are_those_of_the_python_that_is_named(tmp_path: Path) -> None:
+    """A virtual environment with CUDA's libraries, and a Python that is not there."""
+    venv.create(tmp_path / "own", with_pip=False)
+    (site,) = (tmp_path / "own" / "lib").glob("python*/site-packages")
+    (site / "nvidia" / "cu13" / "lib").mkdir(parents=True)
+    (site / "nvidia" / "cu13" / "lib" / "libcublasLt.so.13").touch()
+    (site / "onnxruntime_gpu-1.31.1.dist-info").mkdir()
+    (site / "onnxruntime_gpu-1.31.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: onnxruntime-gpu\nVersion: 1.31.1\n"
+    )
+    with open_device(DeviceSettings("here", python=f"{tmp_path}/own/bin/python")) as device:
+        facts = probe.probe(device)
+        none = probe.probe(device, python=f"{tmp_path}/3.11/bin/python")
+    assert facts.packages == {"onnxruntime-gpu": "1.31.1"}
+    assert facts.python_libraries == ("libcublasLt.so.13",)
+    assert (none.python, none.packages, none.python_libraries) == (None, None, ())
+
+
+SMI = """#!/bin/sh
+case $1 in
+*compute_cap*|*counters*) echo 'Field "compute_cap" is not a valid field to query.'; exit 2 ;;
+*name*) echo 'NVIDIA T4, 470.57.02, 15360' ;;
+*) echo '585, 33, 0x0000000000000001, 0' ;;
+esac
+"""
+
+
+def fake_smi(folder: Path, text: str) -> None:
+    """A program ``nvidia-smi`` in ``folder``."""
+    folder.mkdir(exist_ok=True)
+    (folder / "nvidia-smi").write_text(text)
+    (folder / "nvidia-smi").chmod(stat.S_IRWXU)
+
+
+@pytest.mark.process
+def test_nvidia_smi_is_asked_again_where_it_is_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_smi(tmp_path / "bin", SMI)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    with open_device(DeviceSettings("here", folder=str(tmp_path))) as device:
+        facts, state = probe.probe(device), probe.context(device)
+    assert facts.gpus == (gpu.Gpu("NVIDIA T4", "470.57.02", "", 15360 * 2**20),)
+    assert facts.gpu_trouble == ""
+    assert state.gpu_states == (gpu.GpuState(585, 33, 1, 0),)
+
+
+@pytest.mark.process
+def test_an_nvidia_smi_that_hangs_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_smi(tmp_path / "bin", "#!/bin/sh\nexec sleep 100\n")
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
+    quick = [replace(one, script=one.script.replace("timeout 15", "timeout 0.2"))
+             for one in probe.FACTS if one.name.startswith("gpu")]  # fmt: skip
+    with open_device(DeviceSettings("here", folder=str(tmp_path))) as device:
+        found = asking.ask(device, quick, "", "python3")
+    assert found["gpu_trouble"] == "nvidia-smi did not answer within 15 s"
+
+
+@pytest.mark.process
+def test_libraries_on_the_path_of_the_loader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "libnvinfer.so.10").touch()
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/nowhere:{tmp_path}/lib")
+    with open_device(DeviceSettings("here", folder=str(tmp_path))) as device:
+        facts = probe.probe(device)
+    assert "libnvinfer.so.10" in (facts.libraries or ())
+
+
+def test_windows_is_asked_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    device: Any = SimpleNamespace(settings=DeviceSettings("pc", kind="ssh", os="windows"))
+    seen: list[Any] = []
+    monkeypatch.setattr(windows, "probe", lambda *asked: seen.append(asked))
+    monkeypatch.setattr(windows, "context", lambda *asked: seen.append(asked))
+    probe.probe(device)
+    probe.probe(device, python="C:/env/python.exe")
+    probe.context(device)
+    assert seen == [(device, "python"), (device, "C:/env/python.exe"), (device,)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "python"),
+    [
+        (DeviceSettings("a"), sys.executable),
+        (DeviceSettings("a", python="~/env/bin/python"), "./env/bin/python"),
+        (DeviceSettings("a", kind="ssh"), "python3"),
+        (DeviceSettings("a", kind="ssh", python="python3.12"), "python3.12"),
+        (DeviceSettings("a", kind="ssh", os="windows"), "python"),
+        (DeviceSettings("a", kind="ssh", os="windows", python="C:/env/python.exe"),
+         "C:/env/python.exe"),
+    ],
+)  # fmt: skip
+def test_the_python_of_a_device(settings: DeviceSettings, python: str) -> None:
+    assert probe.python_of(settings) == python
 
 
 @pytest.mark.process

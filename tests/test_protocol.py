@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge import errors, protocol
-from edge.protocol import End, Env, Memory, Output, Warmup, parse, provider_share
+from edge.protocol import End, Env, Memory, Output, Warmup, parse
 
 ENV = {
     "event": "env", "protocol": 1, "runner": "c", "runtime": "onnxruntime", "version": "1.32.0",
@@ -53,6 +52,14 @@ def test_a_timed_run() -> None:
     assert run.samples_ns == (10, 11, 12, 10, 11, 12)
     assert (run.warmup, run.memory) == (Warmup(40, 600, stable=True), Memory(4096, -1))
     assert run.end == End(6, 70, -1, 2)
+
+
+def test_a_gpu_and_a_kept_compiled_model_are_told() -> None:
+    plain = parse(text(*CHECK))
+    assert (plain.env.gpu, plain.cached) == ("", None)
+    for cached in (True, False):
+        run = parse(text(ENV | {"gpu": "H200\x07"}, LOAD | {"cached": cached}, *CHECK[2:]))
+        assert (run.env.gpu, run.load_ns, run.cached) == ("H200\\x07", 1200, cached)
 
 
 def test_outputs_know_their_size() -> None:
@@ -153,7 +160,7 @@ def test_samples_and_runs_must_agree() -> None:
     ("event", "change"),
     [
         (ENV, {"protocol": True}), (ENV, {"provider": 1}), (ENV, {"threads": -1}),
-        (ENV, {"version": "v" * 65}),
+        (ENV, {"version": "v" * 65}), (ENV, {"gpu": 1}), (LOAD, {"cached": 1}),
         (LOAD, {"ns": -1}), (LOAD, {"ns": 1.5}), (LOAD, {"ns": "1"}), (LOAD, {"ns": 10**16}),
         (OUTPUT, {"sha256": "AB" * 32}), (OUTPUT, {"file": "../x"}), (OUTPUT, {"file": ".."}),
         (OUTPUT, {"file": ""}), (OUTPUT, {"dtype": "complex64"}), (OUTPUT, {"dtype": None}),
@@ -233,39 +240,3 @@ def test_a_stream_cut_anywhere_is_a_failed_run(length: int) -> None:
     if length < len(whole):
         with pytest.raises(errors.RunFailed):
             parse(whole[:length])
-
-
-# ----------------------------------------------------------------------------- profile
-def node(name: str, provider: str, index: str = "0") -> dict[str, Any]:
-    arguments = {"op_name": "Conv", "provider": provider, "node_index": index}
-    return {"cat": "Node", "ph": "X", "name": f"{name}_kernel_time", "args": arguments}
-
-
-def test_nodes_are_counted_once_by_provider() -> None:
-    cpu, gpu = "CPUExecutionProvider", "CUDAExecutionProvider"
-    session = {"cat": "Session", "name": "model_loading", "args": {}}
-    events = [session, node("a", gpu), node("b", gpu), node("a", gpu), node("a", cpu, "7")]
-    assert provider_share(json.dumps(events).encode()) == {cpu: 1, gpu: 2}
-
-
-@pytest.mark.parametrize("profile", [b"[]", b"{}", b"3", b'[1, {"args": 2}, {"args": {}}]'])
-def test_a_profile_without_nodes_has_none(profile: bytes) -> None:
-    assert provider_share(profile) == {}
-
-
-@pytest.mark.parametrize("profile", [b"", b"[{", b"\xff\xfe\x00", b"[" * 100_000])
-def test_a_broken_profile_is_a_failed_run(profile: bytes) -> None:
-    with pytest.raises(errors.RunFailed, match="no JSON"):
-        provider_share(profile)
-
-
-def test_a_profile_has_a_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "MAX_PROFILE_BYTES", 3)
-    with pytest.raises(errors.RunFailed, match="more than 3 bytes"):
-        provider_share(b"[{}]")
-
-
-@given(st.binary() | JSON.map(lambda value: json.dumps([value, {"args": value}]).encode()))
-def test_any_profile_is_counted_or_refused(profile: bytes) -> None:
-    with suppress(errors.RunFailed):
-        assert all(count > 0 for count in provider_share(profile).values())

@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import re
-import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from edge import errors, log, probe
-from edge.deploy import files, scripts
+from edge import errors, log
+from edge.deploy import files
 from edge.deploy.files import Bundle, BundleFile
-from edge.deploy.lock import STEP_TIMEOUT, Damaged, Held, hold
-from edge.devices.base import IDLE, Device, device_path
+from edge.deploy.storage import (
+    MARGIN,
+    Damaged,
+    Locked,
+    State,
+    Unneeded,
+    garbage,
+    storage_of,
+    true_history,
+)
+from edge.devices.base import Device
 
 KEEP = 3  # releases of a bundle that stay on the device, the active one included
-MARGIN = 2**20  # bytes that must stay free
-SLOWEST = 10_000  # bytes a second: the deadline of a transfer allows for this
-SLOWEST_HASH = 5_000_000  # bytes a second in which a device hashes and its card flushes
 
 Health = Callable[[Device, str], None]
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_.-]{0,119}")
-_HASH = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -67,25 +70,15 @@ class Release:
     current: bool
 
 
-@dataclass(frozen=True)
-class State:
-    """What a device answered: sizes of blobs by hash, the history with the active one last."""
-
-    blobs: dict[str, int]
-    history: tuple[str, ...]
-    free_bytes: int | None
-    links: bool
-    tar: bool
-    hashes: bool
-
-
 def plan(device: Device, bundle_dir: Path, name: str) -> Plan:
     """What deploying ``bundle_dir`` as ``name`` would send. Changes nothing on the device.
 
     Raises :class:`errors.DeployFailed` when the bundle is not what its manifest says.
     """
     bundle = files.read(bundle_dir)
-    return _plan(bundle, _checked_name(name), _survey(device, name))
+    there = storage_of(device)
+    there.refuse(_checked_name(name), bundle)
+    return _plan(bundle, name, there.survey(name, space=True))
 
 
 def send(device: Device, wanted: Plan) -> Plan:
@@ -95,7 +88,7 @@ def send(device: Device, wanted: Plan) -> Plan:
     :class:`errors.DeviceUnreachable` when the connection breaks: blobs that had arrived whole
     stay and are not sent again.
     """
-    with hold(device) as held:
+    with storage_of(device).hold() as held:
         return _send(held, wanted.bundle, wanted.name)[0]
 
 
@@ -112,8 +105,10 @@ def deploy(
     :class:`errors.DeployFailed` for what is no gate's verdict.
     """
     bundle = files.read(bundle_dir)
-    with hold(device) as held:
-        sent, state = _send(held, bundle, _checked_name(name))
+    there = storage_of(device)
+    there.refuse(_checked_name(name), bundle)
+    with there.hold() as held:
+        sent, state = _send(held, bundle, name)
         sent = _assemble(held, sent)
         release_dir = _release_dir(held.folder, name, bundle.release)
         try:
@@ -132,16 +127,17 @@ def rollback(device: Device, name: str) -> Release:
 
     Raises :class:`errors.DeployFailed` when there is none or its files are damaged.
     """
-    with hold(device) as held:
-        history = _survey(device, _checked_name(name)).history
+    there = storage_of(device)
+    with there.hold() as held:
+        history = there.survey(_checked_name(name)).history
         if len(history) < 2:
             raise errors.DeployFailed(
                 f"{device.settings.name} has no earlier release of {name}",
                 remedy="deploy the bundle that you want",
             )
-        held.run(scripts.VERIFY, name, history[-2], timeout=600)
+        held.verify(name, history[-2])
         _switch(held, name, history[:-1])
-    return Release(history[-2], _release_dir(held.folder, name, history[-2]), current=True)
+    return Release(history[-2], _release_dir(there.folder, name, history[-2]), current=True)
 
 
 def remove(device: Device, name: str, wanted: Sequence[str]) -> None:
@@ -149,18 +145,19 @@ def remove(device: Device, name: str, wanted: Sequence[str]) -> None:
 
     What they alone held is removed with the next deploy that switches.
     """
-    with hold(device) as held:
-        history = _survey(device, _checked_name(name)).history
-        lines = [f"release {name} {release}\n" for release in wanted if release not in history]
-        held.run(scripts.COLLECT, stdin="".join(lines).encode())
+    there = storage_of(device)
+    with there.hold() as held:
+        history = there.survey(_checked_name(name)).history
+        old = tuple((name, release) for release in wanted if release not in history)
+        held.collect(Unneeded(releases=old))
 
 
 def releases(device: Device, name: str) -> tuple[Release, ...]:
     """The releases of ``name`` on the device that can be rolled back to, the active one first."""
-    history = _survey(device, _checked_name(name)).history
-    folder = device_path(device.settings.folder)
+    there = storage_of(device)
+    history = there.survey(_checked_name(name)).history
     return tuple(
-        Release(one, _release_dir(folder, name, one), current=one == history[-1])
+        Release(one, _release_dir(there.folder, name, one), current=one == history[-1])
         for one in reversed(history)
     )
 
@@ -186,76 +183,17 @@ def _plan(bundle: Bundle, name: str, state: State) -> Plan:
     return Plan(bundle, name, missing, size, bundle.total_bytes, state.free_bytes)
 
 
-def _survey(device: Device, name: str) -> State:
-    argv = ["sh", "-c", scripts.SURVEY, "sh", device_path(device.settings.folder), name]
-    done = device.run(argv, timeout=STEP_TIMEOUT, check=False)
-    return read_state(done.stdout)
-
-
-def read_state(text: str) -> State:
-    """The state in a device's answer; lines that are not as they must be are left out.
-
-    Raises :class:`errors.DeployFailed` when the answer has no end.
-    """
-    parts = _sections(text)
-    if "end" not in parts:
-        raise errors.DeployFailed("the device did not say what it has; is its shell a POSIX one?")
-    current = _HASH.search("".join(parts.get("current", [])).rpartition("releases/")[2])
-    history = [line for line in parts.get("history", []) if _HASH.fullmatch(line)]
-    return State(
-        blobs=_blobs(parts),
-        history=true_history(history, current[0] if current else None),
-        free_bytes=probe.disk_free(parts.get("space", [])),
-        links="link" in parts,
-        tar="tar" in parts,
-        hashes="hash none" not in parts,
-    )
-
-
-def true_history(history: Sequence[str], current: str | None) -> tuple[str, ...]:
-    """The releases that were active, in order, each once, ending with ``current``.
-
-    The pointer and the history are two files: a crash between their renames leaves a history
-    that lacks the active release, or one that is too long.
-    """
-    if current is None:
-        return ()
-    last_seen = {release: place for place, release in enumerate(history)}
-    known = sorted(last_seen, key=lambda release: last_seen[release])
-    return (*known[: known.index(current)], current) if current in known else (*known, current)
-
-
-def _sections(text: str) -> dict[str, list[str]]:
-    parts: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in text.splitlines():
-        if line.startswith("@"):
-            lines = parts.setdefault(line[1:], [])
-        else:
-            lines.append(line)
-    return parts
-
-
-def _blobs(parts: dict[str, list[str]]) -> dict[str, int]:
-    """Size by hash from ``ls -ln``: the fifth word is the size, the last the name."""
-    words = [line.split() for line in parts.get("blobs", [])]
-    return {
-        one[-1]: int(one[4])
-        for one in words
-        if len(one) >= 6 and one[4].isdecimal() and _HASH.fullmatch(one[-1])
-    }
-
-
-def _send(held: Held, bundle: Bundle, name: str) -> tuple[Plan, State]:
+def _send(held: Locked, bundle: Bundle, name: str) -> tuple[Plan, State]:
     """Send what is missing now; what a broken transfer left is settled first.
 
     Returns what was sent and the state before it.
     """
-    state = read_state(held.run(scripts.PREPARE, name, timeout=600).stdout)
+    state = held.prepare(name)
     wanted = _plan(bundle, name, state)
     if wanted.missing:
         _check_space(held.device, wanted, state)
-        missing = _plan(bundle, name, _transfer(held, wanted, state)).missing
+        state_after = held.receive(name, wanted.missing, bundle.folder, state)
+        missing = _plan(bundle, name, state_after).missing
         if missing:
             raise errors.DeployFailed(
                 f"{len(missing)} of the files did not arrive whole on "
@@ -263,20 +201,6 @@ def _send(held: Held, bundle: Bundle, name: str) -> tuple[Plan, State]:
                 remedy="deploy again: what arrived whole is not sent again",
             )
     return wanted, state
-
-
-def _transfer(held: Held, wanted: Plan, state: State) -> State:
-    """Move the missing blobs over in as few streams as the device allows; the state after it."""
-    folder, answer = wanted.bundle.folder, ""
-    if state.tar:
-        answer = _receive(held, wanted, "-", _tar(wanted.missing, folder))
-    else:
-        for file in wanted.missing:
-            data = files.chunks(folder / file.path, file.size)
-            answer = _receive(held, wanted, file.sha256, data)
-    if not state.hashes:
-        answer = _accept_after_reading_back(held, wanted)
-    return read_state(answer)
 
 
 def _check_space(device: Device, wanted: Plan, state: State) -> None:
@@ -290,51 +214,15 @@ def _check_space(device: Device, wanted: Plan, state: State) -> None:
         )
 
 
-def _receive(held: Held, wanted: Plan, what: str, data: Iterable[bytes]) -> str:
-    pause = wanted.send_bytes / SLOWEST_HASH
-    timeout = STEP_TIMEOUT + wanted.send_bytes / SLOWEST + pause
-    words = (scripts.RECEIVE, wanted.name, what)
-    return held.stream(*words, chunks=data, timeout=timeout, idle=IDLE + pause).stdout
-
-
-def _tar(missing: Sequence[BundleFile], folder: Path) -> Iterator[bytes]:
-    """A tar stream of blobs named by their hashes, read as it is sent."""
-    import tarfile
-
-    now = int(time.time())  # tar warns of files from 1970
-    for file in missing:
-        head = tarfile.TarInfo(file.sha256)
-        head.size, head.mtime, head.mode = file.size, now, 0o644
-        yield head.tobuf(tarfile.USTAR_FORMAT)
-        yield from files.chunks(folder / file.path, file.size)
-        yield bytes(-file.size % tarfile.BLOCKSIZE)
-    yield bytes(2 * tarfile.BLOCKSIZE)
-
-
-def _accept_after_reading_back(held: Held, sent: Plan) -> str:
-    """For a device without any hash tool: what it stored is read back and hashed here."""
-    good = []
-    with tempfile.TemporaryDirectory(prefix="edge-back-") as scratch:
-        for file in sent.missing:
-            back = Path(scratch) / "blob"
-            held.device.get(f"{held.folder}/incoming/{file.sha256}", back, limit=file.size)
-            if files.hash_of(files.chunks(back, back.stat().st_size)) == file.sha256:
-                good.append(file.sha256)
-    hashes = "".join(f"{digest}\n" for digest in good).encode()
-    return held.run(scripts.ACCEPT, sent.name, stdin=hashes).stdout
-
-
-def _assemble(held: Held, sent: Plan) -> Plan:
+def _assemble(held: Locked, sent: Plan) -> Plan:
     """Make the release's folder; blobs that turn out damaged are sent once more."""
     bundle, name = sent.bundle, sent.name
-    timeout = STEP_TIMEOUT + 3 * bundle.total_bytes / SLOWEST_HASH
-    words = (scripts.ASSEMBLE, name, bundle.release)
     try:
-        held.run(*words, stdin=bundle.listing(), timeout=timeout)
+        held.assemble(name, bundle)
     except Damaged:
         log.warn(f"files on {held.device.settings.name} were damaged and are sent again")
         again, _ = _send(held, bundle, name)
-        held.run(*words, stdin=bundle.listing(), timeout=timeout)
+        held.assemble(name, bundle)
         return Plan(
             bundle,
             name,
@@ -360,39 +248,19 @@ def _prove(device: Device, release_dir: str, health: Health) -> None:
         ) from error
 
 
-def _discard(held: Held, name: str, release: str, state: State) -> None:
+def _discard(held: Locked, name: str, release: str, state: State) -> None:
     """Remove a release that did not prove itself, unless it was one that had."""
     if release not in state.history:
         with contextlib.suppress(errors.EdgeError):
-            held.run(scripts.COLLECT, stdin=f"release {name} {release}\n".encode())
+            held.collect(Unneeded(releases=((name, release),)))
 
 
-def _switch(held: Held, name: str, history: Sequence[str]) -> None:
+def _switch(held: Locked, name: str, history: Sequence[str]) -> None:
     """Make the last of ``history`` active, then remove what no kept release needs."""
     kept = true_history(history, history[-1])[-KEEP:]
-    done = held.run(
-        scripts.SWITCH, name, kept[-1], stdin="".join(f"{one}\n" for one in kept).encode(),
-        timeout=600,
-    )  # fmt: skip
-    lines = garbage(done.stdout, name, kept)
-    if lines:
+    unneeded = garbage(held.switch(name, kept), name, kept)
+    if unneeded:
         try:
-            held.run(scripts.COLLECT, stdin="".join(lines).encode())
+            held.collect(unneeded)
         except errors.EdgeError as error:
             log.warn(f"old releases on {held.device.settings.name} stay: {error.message}")
-
-
-def garbage(text: str, name: str, kept: Sequence[str]) -> list[str]:
-    """Lines for the device's collector: releases of ``name`` beyond ``kept``, unused blobs."""
-    parts = _sections(text)
-    used: set[str] = set()
-    lines: list[str] = []
-    for part, listed in parts.items():
-        found = re.fullmatch(r"sums bundles/([^/ ]+)/releases/([0-9a-f]{64})\.sums", part)
-        if found and found[1] == name and found[2] not in kept:
-            lines.append(f"release {name} {found[2]}\n")
-        elif part.startswith("sums "):
-            used |= {line[:64] for line in listed}
-    if "end" not in parts:
-        return []
-    return lines + [f"blob {digest}\n" for digest in _blobs(parts) if digest not in used]

@@ -1,5 +1,8 @@
 """One deploy to a device at a time: a lock on the device, and steps that run under it.
 
+What belongs to a lock wherever it lies is here, with its form for POSIX shells
+(:mod:`.sftp_lock` has the other).
+
 The lock says who holds it. A lock is taken over when its owner is a process of this machine that
 is gone, when a step was killed on the device, or when nobody has used it for ``BETWEEN`` seconds
 beyond its last step (the owner's machine lost its power, say). A holder that was given up too
@@ -23,6 +26,7 @@ from pathlib import Path
 
 from edge import errors, log
 from edge.deploy import scripts
+from edge.deploy.storage import Damaged
 from edge.devices.base import IDLE, Device, device_path
 from edge.process import Completed, describe_exit
 
@@ -69,24 +73,15 @@ class Held:
         return done
 
 
-class Damaged(errors.DeployFailed):
-    """Files on the device are not what their hashes say."""
-
-
 def failure(done: Completed, name: str) -> errors.DeployFailed:
     """The error for a step that failed on device ``name``."""
     said = done.tail(3)
     if done.returncode == scripts.LOST:
-        return errors.DeployFailed(
-            f"another deploy took the lock of {name} over", remedy="deploy again when it is done"
-        )
+        return lost(name)
     if done.returncode == scripts.DAMAGED:
-        return Damaged(f"files on {name} were damaged", remedy="deploy again")
+        return damaged(name)
     if done.returncode == scripts.FULL or "No space left" in said or "uota exceeded" in said:
-        return errors.DeployFailed(
-            f"the disk of {name} is full; what had arrived was removed",
-            remedy="free some space there, or set folder of the device to another disk",
-        )
+        return full(name)
     if "Read-only file system" in said or "Permission denied" in said:
         return errors.DeployFailed(
             f"the folder on {name} cannot be written: {said}",
@@ -97,23 +92,50 @@ def failure(done: Completed, name: str) -> errors.DeployFailed:
     )
 
 
+def lost(name: str) -> errors.DeployFailed:
+    """The error for a lock of device ``name`` that is no more ours."""
+    return errors.DeployFailed(
+        f"another deploy took the lock of {name} over", remedy="deploy again when it is done"
+    )
+
+
+def damaged(name: str) -> Damaged:
+    """The error for files on device ``name`` that are not what their hashes say."""
+    return Damaged(f"files on {name} were damaged", remedy="deploy again")
+
+
+def full(name: str) -> errors.DeployFailed:
+    """The error for a device ``name`` without space."""
+    return errors.DeployFailed(
+        f"the disk of {name} is full; what had arrived was removed",
+        remedy="free some space there, or set folder of the device to another disk",
+    )
+
+
+@contextmanager
+def new_token() -> Iterator[str]:
+    """A token for one lock, known as held by this process for as long as it is used."""
+    token = secrets.token_hex(12)
+    _held_here.add(token)
+    try:
+        yield token
+    finally:
+        _held_here.discard(token)
+
+
 @contextmanager
 def hold(device: Device) -> Iterator[Held]:
     """The lock of ``device``'s folder, which is made when it is not there.
 
     Raises :class:`errors.DeployFailed` when another deploy holds it for ``WAIT`` seconds.
     """
-    token = secrets.token_hex(12)
     folder = device_path(device.settings.folder)
-    _held_here.add(token)
-    try:
+    with new_token() as token:
         held = Held(device, folder, _acquire(device, folder, token), token)
         try:
             yield held
         finally:
             _release(held)
-    finally:
-        _held_here.discard(token)
 
 
 def _acquire(device: Device, folder: str, token: str) -> str:
@@ -121,7 +143,7 @@ def _acquire(device: Device, folder: str, token: str) -> str:
     until = time.monotonic() + WAIT
     gone = "-"
     while True:
-        words = [folder, token, _who(), str(BETWEEN), gone]
+        words = [folder, token, who(), str(BETWEEN), gone]
         argv = ["sh", "-c", scripts.ACQUIRE, "sh", *words]
         done = device.run(argv, timeout=STEP_TIMEOUT, check=False)
         answer = done.stdout.split()
@@ -130,16 +152,17 @@ def _acquire(device: Device, folder: str, token: str) -> str:
         if answer[0] == "locked":
             return answer[1]
         owner = answer[1:6]
-        gone = owner[0] if owner and _is_gone(owner) else "-"
+        gone = owner[0] if owner and is_gone(owner) else "-"
         if time.monotonic() > until:
-            raise _busy(device, owner)
+            raise busy(device, owner)
         time.sleep(POLL)
 
 
-def _busy(device: Device, owner: list[str]) -> errors.DeployFailed:
-    who = "".join(c for c in " ".join(owner[3:]) if c.isprintable()) or "somebody"
+def busy(device: Device, owner: list[str]) -> errors.DeployFailed:
+    """The error for a lock that ``owner`` (token, machine, process, who, when) holds."""
+    name = "".join(c for c in " ".join(owner[3:]) if c.isprintable()) or "somebody"
     return errors.DeployFailed(
-        f"another deploy to {device.settings.name} is under way (by {who})",
+        f"another deploy to {device.settings.name} is under way (by {name})",
         remedy="wait for it; a lock whose owner is gone is taken over after "
         f"{BETWEEN // 60} minutes",
     )
@@ -155,7 +178,7 @@ def _release(held: Held) -> None:
             log.warn(f"the lock of {held.device.settings.name} was taken over in between")
 
 
-def _who() -> str:
+def who() -> str:
     """Machine, process, person and time; one word each, for the lock's owner file."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     name = re.sub(r"[^0-9A-Za-z_.@-]", "_", f"{getpass.getuser()}@{platform.node()}")
@@ -172,7 +195,7 @@ def _machine() -> str:
     return hashlib.sha256(f"{boot}{space}".encode()).hexdigest()[:16]
 
 
-def _is_gone(owner: list[str]) -> bool:
+def is_gone(owner: list[str]) -> bool:
     """True when the owner (token, machine, process ...) was a process here and is no more."""
     if len(owner) < 3 or owner[1] != _machine() or not owner[2].isdecimal() or os.name != "posix":
         return False

@@ -4,16 +4,8 @@ POSIX sh for busybox ash, dash, bash and toybox's mksh: no arrays, no ``local``,
 differs from call to call comes as positional parameters or on standard input, never inside the
 text. A dropbear takes 9,000 bytes of command, so the texts are kept short.
 
-On the device, below the folder ($1):
-
-    lock/N/                     the N-th holder of the lock; the highest N counts
-    incoming/SHA256             a transfer under way
-    blobs/SHA256                whole files, checked
-    bundles/NAME/releases/ID/   hard links to blobs, or copies; ID is the manifest's SHA-256
-    bundles/NAME/releases/ID.sums   its files, in the format of ``sha256sum -c``
-    bundles/NAME/history        IDs in the order in which they became current
-    bundles/NAME/current        symbolic link to the active release, replaced by a rename;
-                                a file with the same text where links cannot be replaced so
+The folders are those of :mod:`edge.deploy.storage`. ``current`` is a symbolic link, replaced by a
+rename; a file with the same text where links cannot be replaced so.
 """
 
 from __future__ import annotations

@@ -12,6 +12,10 @@ __all__ = ["Device", "DeviceSettings", "create", "open_device"]
 
 def create(settings: DeviceSettings) -> Device:
     """The device that ``settings`` describe, not connected yet."""
+    if settings.kind == "ssh" and settings.os == "windows":
+        from edge.devices.windows import Windows
+
+        return Windows(settings)
     if settings.kind == "ssh":
         from edge.devices.ssh import Ssh
 

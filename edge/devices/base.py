@@ -7,6 +7,7 @@ positional parameters of a fixed script.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from edge.process import Completed, describe_exit
 
 OUTPUT_LIMIT = 64 * 2**20  # bytes that one stream of a command may print
 CHUNK = 256 * 1024  # bytes: the size at which blocks are read, hashed and sent
+SHORT = 60.0  # seconds for making or removing a folder
 IDLE = 60.0  # seconds without one byte moved after which a transfer is given up
 
 
@@ -41,6 +43,8 @@ class DeviceSettings:
     known_hosts: Path | None = None
     ssh_config: Path | None = None
     connect_timeout: float = 10.0
+    os: Literal["posix", "windows"] = "posix"
+    python: str = ""
 
 
 class Device(Protocol):
@@ -100,6 +104,18 @@ class Device(Protocol):
         Raises :class:`errors.RunFailed` when it is not there, too large or cannot be written.
         """
 
+    def make_folder(self, path: str) -> None:
+        """Make a folder with those above it; nothing when it is there.
+
+        Raises :class:`errors.RunFailed` when it cannot be made.
+        """
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder with all that is in it; nothing when it is not there.
+
+        Raises :class:`errors.RunFailed` when something of it stays.
+        """
+
 
 def device_path(path: str) -> str:
     """``path`` as scripts on the device may use it: it never begins with ``-`` or ``~``.
@@ -111,7 +127,9 @@ def device_path(path: str) -> str:
         raise errors.ConfigError(
             f"{path!r} is no folder of a device", remedy='for example folder = "edgewright"'
         )
-    return trimmed if trimmed.startswith("/") else f"./{trimmed.removeprefix('./')}"
+    if trimmed.startswith("/") or re.match(r"[A-Za-z]:[/\\]", trimmed):
+        return trimmed  # the latter is absolute on Windows, and nothing special elsewhere
+    return f"./{trimmed.removeprefix('./')}"
 
 
 def checked(done: Completed, device: str, *, check: bool) -> Completed:

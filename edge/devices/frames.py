@@ -88,7 +88,7 @@ class Frame:
         return left
 
     def _start(self) -> bool:
-        found = re.search(rb"\n@@edge-%s\+(\d+)\+(\d+)\n" % self.nonce.encode(), self._pending)
+        found = re.search(rb"\n@@edge-%s\+(\d+)\+(\d+)\r?\n" % self.nonce.encode(), self._pending)
         if not found:
             del self._pending[: -(2**16)]  # whatever a login script prints, memory stays bounded
             self.noise = bytes(self._pending[-400:])
@@ -98,7 +98,7 @@ class Frame:
         return True
 
     def _payload(self) -> bytes:
-        found = re.search(rb"\n@@edge-%s-(\d+)\n" % self.nonce.encode(), self._pending)
+        found = re.search(rb"\n@@edge-%s-(\d+)\r?\n" % self.nonce.encode(), self._pending)
         if found:
             self.code = int(found[1])
             payload = bytes(self._pending[: found.start()])

@@ -95,6 +95,24 @@ class Local:
         except OSError as error:
             raise errors.RunFailed(f"cannot copy {source} to {local}: {error.strerror}") from error
 
+    def make_folder(self, path: str) -> None:
+        """See :meth:`edge.devices.base.Device.make_folder`."""
+        folder = Path.home() / path
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise errors.RunFailed(f"cannot make {folder}: {error.strerror}") from error
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`edge.devices.base.Device.remove_folder`."""
+        folder = Path.home() / path
+        try:
+            shutil.rmtree(folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise errors.RunFailed(f"cannot remove {folder}: {error.strerror}") from error
+
 
 def _copy(source: Path, target: Path, mode: int) -> None:
     """Copy whole or not at all."""

@@ -24,6 +24,7 @@ from edge.devices.base import (
     CHUNK,
     IDLE,
     OUTPUT_LIMIT,
+    SHORT,
     DeviceSettings,
     checked,
     device_path,
@@ -86,7 +87,7 @@ class Ssh:
     ) -> Completed:
         """See :meth:`edge.devices.base.Device.run`."""
         # No byte for the whole time is no fault of a command that computes.
-        return self._run(argv, _pieces(stdin), timeout=timeout, idle=timeout, check=check)
+        return self._run(argv, pieces(stdin), (timeout, timeout), check=check)
 
     def stream(
         self,
@@ -98,7 +99,7 @@ class Ssh:
         check: bool = True,
     ) -> Completed:
         """See :meth:`edge.devices.base.Device.stream`."""
-        return self._run(argv, chunks, timeout=timeout, idle=idle, check=check)
+        return self._run(argv, chunks, (timeout, idle), check=check)
 
     def put(self, local: Path, remote: str) -> None:
         """See :meth:`edge.devices.base.Device.put`."""
@@ -109,7 +110,7 @@ class Ssh:
             raise errors.RunFailed(f"cannot read {local}: {error.strerror}") from error
         target = device_path(remote)
         words = ["sh", "-c", _PUT, "sh", target, mode, str(size)]
-        done = self.stream(words, _file_chunks(local), timeout=60 + size / SLOWEST, check=False)
+        done = self.stream(words, file_chunks(local), timeout=60 + size / SLOWEST, check=False)
         if done.returncode != 0:
             raise errors.RunFailed(
                 f"cannot write {remote} on {self._settings.name}: "
@@ -134,14 +135,22 @@ class Ssh:
         finally:
             part.unlink(missing_ok=True)
 
+    def make_folder(self, path: str) -> None:
+        """See :meth:`edge.devices.base.Device.make_folder`."""
+        self.run(["mkdir", "-p", "--", device_path(path)], timeout=SHORT)
+
+    def remove_folder(self, path: str) -> None:
+        """See :meth:`edge.devices.base.Device.remove_folder`."""
+        self.run(["rm", "-rf", "--", device_path(path)], timeout=SHORT)
+
     def _run(
         self,
         argv: Sequence[str],
         chunks: Iterable[bytes],
+        limits: tuple[float, float],
         *,
-        timeout: float,
-        idle: float,
         check: bool,
+        command: Callable[[str], str] | None = None,
     ) -> Completed:
         out = bytearray()
 
@@ -150,7 +159,7 @@ class Ssh:
             if len(out) > OUTPUT_LIMIT:
                 raise too_much(argv, self._settings.name, OUTPUT_LIMIT)
 
-        done = self._talk(argv, chunks, sink, (timeout, idle))
+        done = self._talk(argv, chunks, sink, limits, command)
         whole = Completed(
             done.argv, done.returncode, out.decode("utf-8", "replace"), done.stderr, done.seconds
         )
@@ -162,11 +171,17 @@ class Ssh:
         chunks: Iterable[bytes],
         sink: Callable[[bytes], Any],
         limits: tuple[float, float],
+        command: Callable[[str], str] | None = None,
     ) -> Completed:
-        """One command; standard output goes to ``sink``; ``limits``: total and idle seconds."""
+        """One command; standard output goes to ``sink``; ``limits``: total and idle seconds.
+
+        ``command`` makes the text for the login shell from the random word of the frame
+        (default: ``argv`` in the wrapper for POSIX shells).
+        """
         started = time.monotonic()
         frame = frames.Frame(secrets.token_hex(8))
-        channel = self._open(frames.command(argv, frame.nonce, limits[0]))
+        text = command(frame.nonce) if command else frames.command(argv, frame.nonce, limits[0])
+        channel = self._open(text)
         talk = Conversation(channel, frame, chunks, sink)
         try:
             end = talk.drive(*limits)
@@ -184,7 +199,7 @@ class Ssh:
             tuple(argv),
             self._code(talk, channel),
             "",
-            talk.stderr.decode("utf-8", "replace"),
+            self._words(bytes(talk.stderr)),
             time.monotonic() - started,
         )
 
@@ -199,7 +214,7 @@ class Ssh:
             return channel
 
         try:
-            return _within(2 * timeout, begin)
+            return within(2 * timeout, begin)
         except ChannelException as error:
             raise errors.DeviceUnreachable(
                 f"{self._settings.name} opens no more sessions: {error.text}",
@@ -235,14 +250,25 @@ class Ssh:
             return False
         if frame.process is None or frame.code is not None:
             return True
-        words = [frames.KILL, "sh", str(frame.process), str(frame.parent)]
-        command = "exec " + shlex.join(["sh", "-c", *words])
-        transport = self._link.transport
+        command, transport = self._killer(frame), self._link.transport
         try:
-            _within(KILL_WAIT, lambda: _fire(transport, command))
+            within(KILL_WAIT, lambda: _fire(transport, command))
         except TimeoutError:
             return False
         return bool(transport.is_active())
+
+    def _killer(self, frame: frames.Frame) -> str:
+        """The command that ends what runs in ``frame``."""
+        words = [frames.KILL, "sh", str(frame.process), str(frame.parent)]
+        return "exec " + shlex.join(["sh", "-c", *words])
+
+    def _words(self, stderr: bytes) -> str:
+        """What the device said on standard error."""
+        return stderr.decode("utf-8", "replace")
+
+    def _returncode(self, code: int) -> int:
+        """The return code for the number in a frame."""
+        return frames.returncode(code)
 
     def _raise_unless_ended(
         self, argv: Sequence[str], talk: Conversation, end: End, limits: tuple[float, float]
@@ -258,13 +284,13 @@ class Ssh:
 
     def _code(self, talk: Conversation, channel: Any) -> int:
         if talk.frame.code is not None:
-            return frames.returncode(talk.frame.code)
+            return self._returncode(talk.frame.code)
         self._wait_for_news()
         if not (self._link and self._link.transport.is_active()):
             raise self._broken("it ended in the middle of a command")
         if talk.frame.process is None:
-            said = talk.frame.noise + bytes(talk.stderr[-400:])
-            words = " ".join(said.decode("utf-8", "replace").split())
+            said = talk.frame.noise.decode("utf-8", "replace") + self._words(bytes(talk.stderr))
+            words = " ".join(said.split())
             raise errors.DeviceUnreachable(
                 f"the account on {self._settings.name} does not run commands; "
                 f"it said: {words[-300:] or 'nothing'}",
@@ -294,7 +320,7 @@ def _fire(transport: Any, command: str) -> None:
         return
 
 
-def _within(seconds: float, work: Callable[[], T]) -> T:
+def within(seconds: float, work: Callable[[], T]) -> T:
     """``work()`` in at most ``seconds``, else TimeoutError.
 
     A thread of its own: paramiko waits without limit for some answers, and writing blocks on a
@@ -320,11 +346,13 @@ def _within(seconds: float, work: Callable[[], T]) -> T:
     return cast("T", value)
 
 
-def _pieces(data: bytes) -> Iterator[bytes]:
+def pieces(data: bytes) -> Iterator[bytes]:
+    """``data`` in blocks."""
     return (data[at : at + CHUNK] for at in range(0, len(data), CHUNK))
 
 
-def _file_chunks(path: Path) -> Iterator[bytes]:
+def file_chunks(path: Path) -> Iterator[bytes]:
+    """The content of a file of this machine in blocks."""
     try:
         with path.open("rb") as stream:
             while chunk := stream.read(CHUNK):

@@ -24,7 +24,7 @@ from edge import errors, log, process
 from edge.process import Environment
 from edge.store import Store, canonical_json
 
-__all__ = ["NEEDED", "Environment", "environment", "python_path"]
+__all__ = ["NEEDED", "Environment", "environment", "exact", "python_path"]
 
 TIMEOUT = 1800.0
 MAX_REQUIREMENTS = 100
@@ -35,27 +35,38 @@ NEEDED: Mapping[str, str] = {
     "onnx": "onnx>=1.18",
     "onnxruntime": "onnxruntime>=1.22",
 }
+# NVIDIA publishes these as source alone: a few lines that require the wheels of their release, or
+# (libs) that fetch one from its own index.
+SOURCES = ("tensorrt-rtx", "tensorrt-rtx-cu13", "tensorrt-cu13", "tensorrt-cu13-libs")
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,98}[A-Za-z0-9])?"
 # One release, by PEP 440: epoch, numbers, pre, post, dev, local; neither a range nor ``.*``.
 _VERSION = (
     r"(?:[0-9]{1,9}!)?[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}(?:(?:a|b|rc)[0-9]{1,9})?"
     r"(?:\.post[0-9]{1,9})?(?:\.dev[0-9]{1,9})?(?:\+[A-Za-z0-9]{1,40}(?:\.[A-Za-z0-9]{1,40}){0,9})?"
 )
-_EXACT = re.compile(f"({_NAME})==({_VERSION})")
+_EXTRAS = r"\[[a-z0-9]+(?:[-_][a-z0-9]+)*(?:,[a-z0-9]+(?:[-_][a-z0-9]+)*){0,9}\]"
+_EXACT = re.compile(f"({_NAME})(?:{_EXTRAS})?==({_VERSION})")
 # They would send the packages elsewhere, or let those of this environment count as installed.
 _ELSEWHERE = {"PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER", "PIP_ROOT"}
 
 
-def environment(store: Store, requirements: Sequence[str], *, make: bool = True) -> Environment:
+def environment(
+    store: Store,
+    requirements: Sequence[str],
+    *,
+    make: bool = True,
+    needed: Mapping[str, str] | None = None,
+) -> Environment:
     """The environment that holds ``requirements``, made where the store does not have it.
 
     Without ``make`` nothing is; the versions in one that is not there are unknown.
 
-    Each is ``name==version``; :data:`NEEDED` is added where no requirement has its name (nor,
-    for onnxruntime, another build of it). Raises :class:`errors.ConfigError` for everything else
-    and :class:`errors.ToolMissing` where it cannot be made.
+    Each is ``name==version``, perhaps with extras as in ``onnxruntime-gpu[cuda,cudnn]==1.31.1``;
+    ``needed`` (default: :data:`NEEDED`) is added where no requirement has its name (nor, for
+    onnxruntime, another build of it). Raises :class:`errors.ConfigError` for everything else and
+    :class:`errors.ToolMissing` where it cannot be made.
     """
-    wanted = parse(requirements)
+    wanted = parse(requirements, needed)
     folder = store.root / "environments" / _key(wanted)
     found = _whole(folder, wanted)
     if found is None and not make:
@@ -72,21 +83,26 @@ def environment(store: Store, requirements: Sequence[str], *, make: bool = True)
     return Environment(_python(folder), python_path(store), found)
 
 
-def parse(requirements: Sequence[str]) -> dict[str, str]:
-    """Normalized names to requirements as pip reads them, with what the steps need."""
+def exact(requirement: str) -> tuple[str, str] | None:
+    """Normalized name and version of ``name[extras]==version``; None for everything else."""
+    match = _EXACT.fullmatch(requirement)
+    return (_normalized(match[1]), match[2]) if match else None
+
+
+def parse(requirements: Sequence[str], needed: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Normalized names to requirements as pip reads them, with what is ``needed`` beside them."""
     wanted: dict[str, str] = {}
     for each in requirements:
-        match = _EXACT.fullmatch(each)
-        if not match:
+        found = exact(each)
+        if not found:
             raise errors.ConfigError(
                 f"environment: {each[:200]!r} does not say one release; what is built could not "
                 "say what it was built with",
                 remedy="write name==version, as in tensorflow-cpu==2.21.0",
             )
-        name = _normalized(match[1])
-        if wanted.setdefault(name, each) != each:
+        if wanted.setdefault(found[0], each) != each:
             raise errors.ConfigError(
-                f"environment: {wanted[name]} and {each} are the same package",
+                f"environment: {wanted[found[0]]} and {each} are the same package",
                 remedy="keep one of them",
             )
     if not wanted or len(wanted) > MAX_REQUIREMENTS:
@@ -94,7 +110,8 @@ def parse(requirements: Sequence[str]) -> dict[str, str]:
             f"environment: {len(wanted)} requirements; 1 to {MAX_REQUIREMENTS} make one"
         )
     runs = any(name.startswith("onnxruntime") for name in wanted)
-    added = {n: text for n, text in NEEDED.items() if n not in wanted}
+    more = NEEDED if needed is None else needed
+    added = {n: text for n, text in more.items() if n not in wanted}
     return wanted | {n: text for n, text in added.items() if n != "onnxruntime" or not runs}
 
 
@@ -179,7 +196,10 @@ def _fill(work: Path, wanted: Mapping[str, str]) -> None:
     # Without a pip of its own: Debian ships ensurepip apart.
     venv = [*python, "venv", "--without-pip", str(work)]
     pip = [*python, "pip", "--python", str(_python(work)), "install", "--quiet", "--no-compile"]
-    pip += ["--disable-pip-version-check", "--only-binary=:all:", *sorted(wanted.values())]
+    pip += ["--disable-pip-version-check", "--only-binary=:all:"]
+    if not wanted.keys().isdisjoint(SOURCES):
+        pip.append(f"--no-binary={','.join(SOURCES)}")
+    pip += sorted(wanted.values())
     for words in (venv, pip):
         try:
             process.run(words, timeout=TIMEOUT, env=variables)
@@ -188,6 +208,7 @@ def _fill(work: Path, wanted: Mapping[str, str]) -> None:
             raise errors.ToolMissing(
                 f"the environment of {', '.join(sorted(wanted.values()))} cannot be made: "
                 f"{words[3]}: {'; '.join(lines[1:][-2:] or lines)}",
-                remedy="check the network and the versions in [model] environment (wheels alone "
-                f"are installed, for Python {platform.python_version()})",
+                remedy="check the network and the versions asked for ([model] environment, or "
+                "runtime.python of the target): wheels alone are installed, for Python "
+                f"{platform.python_version()}",
             ) from error

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge import deploy, errors
-from edge.deploy import lock, scripts
+from edge import errors
+from edge.deploy import lock, scripts, shell, storage
 from edge.devices import frames
 from edge.process import Completed
 
 ID = "a" * 64
 
 
-def _state(history: str = "", current: str = "", blobs: str = "") -> deploy.State:
-    return deploy.read_state(
+def _state(history: str = "", current: str = "", blobs: str = "") -> storage.State:
+    return shell.read_state(
         f"@hash none\n@blobs\n{blobs}\n@history\n{history}\n@current\n{current}\n@end"
     )
 
@@ -32,30 +32,40 @@ def test_states() -> None:
 @given(st.text())
 def test_any_answer_gives_a_state_or_an_error(text: str) -> None:
     with pytest.raises(errors.DeployFailed, match="did not say"):
-        deploy.read_state(text)
-    state = deploy.read_state(f"{text}\n@end")
+        shell.read_state(text)
+    state = shell.read_state(f"{text}\n@end")
     assert all(len(one) == 64 for one in state.history)
 
 
 @given(st.lists(st.sampled_from("abcd")), st.sampled_from("abcd"))
 def test_a_history_ends_with_the_active_release(history: list[str], current: str) -> None:
-    found = deploy.true_history(history, current)
+    found = storage.true_history(history, current)
     assert found[-1] == current
     assert len(set(found)) == len(found)
     assert set(found) <= {*history, current}
 
 
 def test_histories_after_a_crash() -> None:
-    assert deploy.true_history(["a", "b", "c"], "b") == ("a", "b")
-    assert deploy.true_history(["a", "b"], "c") == ("a", "b", "c")
-    assert deploy.true_history(["a", "b", "a"], "a") == ("b", "a")
-    assert deploy.true_history(["a"], None) == ()
+    assert storage.true_history(["a", "b", "c"], "b") == ("a", "b")
+    assert storage.true_history(["a", "b"], "c") == ("a", "b", "c")
+    assert storage.true_history(["a", "b", "a"], "a") == ("b", "a")
+    assert storage.true_history(["a"], None) == ()
 
 
 def test_an_answer_without_an_end_collects_nothing() -> None:
     listing = f"@blobs\n-rw-r--r-- 1 0 0 17 Jan  1 00:00 {ID}\n"
-    assert deploy.garbage(listing, "demo", ()) == []
-    assert deploy.garbage(f"{listing}@end", "demo", ()) == [f"blob {ID}\n"]
+    assert not storage.garbage(shell.read_stored(listing), "demo", ())
+    whole = shell.read_stored(f"{listing}@end")
+    assert storage.garbage(whole, "demo", ()) == storage.Unneeded(blobs=(ID,))
+
+
+def test_what_a_kept_release_needs_stays() -> None:
+    other = "b" * 64
+    stored = storage.Stored(
+        (ID, other), {("demo", ID): frozenset({ID}), ("else", ID): frozenset({other})}
+    )
+    assert storage.garbage(stored, "demo", (ID,)) == storage.Unneeded()
+    assert storage.garbage(stored, "demo", ()) == storage.Unneeded((("demo", ID),), (ID,))
 
 
 def test_scripts_fit_into_what_a_dropbear_takes() -> None:

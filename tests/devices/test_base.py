@@ -19,6 +19,9 @@ from edge.process import Completed
         ("/", "/"),
         ("-rf", "./-rf"),
         ("a b", "./a b"),
+        ("D:/edge", "D:/edge"),
+        ("D:\\edge\\", "D:\\edge\\"),
+        ("D:edge", "./D:edge"),
     ],
 )
 def test_paths_never_look_like_options(given: str, expected: str) -> None:

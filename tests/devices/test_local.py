@@ -79,3 +79,17 @@ def test_put_where_nothing_can_be_written(here: Device, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(errors.RunFailed, match="cannot copy"):
         here.put(tmp_path / "file", str(tmp_path / "file/below"))
+
+
+def test_folders(here: Device, tmp_path: Path) -> None:
+    folder = tmp_path / "one"
+    here.make_folder(f"{folder}/two")
+    here.make_folder(f"{folder}/two")
+    here.remove_folder(str(folder))
+    here.remove_folder(str(folder))
+    assert not folder.exists()
+    folder.write_text("")
+    with pytest.raises(errors.RunFailed, match="cannot make"):
+        here.make_folder(f"{folder}/two")
+    with pytest.raises(errors.RunFailed, match="cannot remove"):
+        here.remove_folder(f"{folder}/two")

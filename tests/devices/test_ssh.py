@@ -273,3 +273,16 @@ def test_what_a_login_script_prints_is_no_output(tmp_path: Path) -> None:
         open_device(server.settings()) as device,
     ):
         assert device.run(["echo", "x"], timeout=20).stdout == "x\n"
+
+
+def test_folders(lab: Device, tmp_path: Path) -> None:
+    folder = tmp_path / "it's one"
+    lab.make_folder(f"{folder}/two")
+    lab.make_folder(f"{folder}/two")
+    assert (folder / "two").is_dir()
+    lab.remove_folder(str(folder))
+    lab.remove_folder(str(folder))
+    assert not folder.exists()
+    folder.write_text("")
+    with pytest.raises(errors.RunFailed, match="mkdir"):
+        lab.make_folder(f"{folder}/two")

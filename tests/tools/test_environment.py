@@ -15,14 +15,21 @@ from hypothesis import strategies as st
 from edge import errors, process
 from edge.store import Store
 from edge.tools import environment as module
-from edge.tools.environment import Environment, environment, parse, python_path
+from edge.tools.environment import Environment, environment, exact, parse, python_path
 
 EXACT = ["six==1.17.0"]
 
 
 @pytest.mark.parametrize(
     "requirement",
-    ["tensorflow-cpu==2.21.0", "tf2onnx==1.17.0", "a==1", "A_b.c==1!2.0rc1.post1.dev2+cpu.x"],
+    [
+        "tensorflow-cpu==2.21.0",
+        "tf2onnx==1.17.0",
+        "a==1",
+        "A_b.c==1!2.0rc1.post1.dev2+cpu.x",
+        "onnxruntime-gpu[cuda,cudnn]==1.31.1",
+        "a[b_c-d]==1",
+    ],
 )
 def test_exact_requirements_are_taken(requirement: str) -> None:
     assert requirement in parse([requirement]).values()
@@ -32,7 +39,8 @@ def test_exact_requirements_are_taken(requirement: str) -> None:
     "requirement",
     ["six", "six>=1", "six==1.*", "six===1", "six==1,<2", "six==1; python_version>'3'", "six ==1",
      "-r requirements.txt", "--index-url=https://x", "./six", "six @ https://x/six.whl", "/six",
-     "six[extra]==1", "six==1 --hash=x", "six==1\n--pre", "", "==1", "-six==1", "six==v1", "six=="],
+     "six[]==1", "six[a, b]==1", "six[-a]==1", "six[a,]==1", "six[a]", "six[a][b]==1", "[a]==1",
+     "six==1 --hash=x", "six==1\n--pre", "", "==1", "-six==1", "six==v1", "six=="],
 )  # fmt: skip
 def test_everything_else_is_refused_with_the_reason(requirement: str) -> None:
     with pytest.raises(errors.ConfigError, match="does not say one release") as caught:
@@ -47,8 +55,17 @@ def test_no_requirement_is_an_option_or_a_path(text: str) -> None:
     except errors.ConfigError:
         return
     assert kept == text
-    assert not set(text) & set(" /\\@;:,<>~*[]'\"\n\r\t")
+    assert not set(text) & set(" /\\@;:<>~*'\"\n\r\t")
     assert not text.startswith("-")
+
+
+def test_extras_are_no_part_of_the_name() -> None:
+    wanted = parse(["ONNXRuntime_gpu[cuda,cudnn]==1.31.1"], {})
+    assert wanted == {"onnxruntime-gpu": "ONNXRuntime_gpu[cuda,cudnn]==1.31.1"}
+    assert exact("ONNXRuntime_gpu[cuda,cudnn]==1.31.1") == ("onnxruntime-gpu", "1.31.1")
+    assert exact("six>=1") is None
+    with pytest.raises(errors.ConfigError, match="are the same package"):
+        parse(["six[a]==1", "six==1"])
 
 
 def test_a_package_comes_once_and_at_least_one() -> None:
@@ -69,6 +86,25 @@ def test_what_the_steps_need_is_added_where_it_is_not_named() -> None:
         "onnxruntime-gpu": "onnxruntime-gpu==1.30.0",
         "onnx": module.NEEDED["onnx"],
     }
+
+
+def test_what_is_needed_may_be_nothing_or_something_else() -> None:
+    assert parse(EXACT, {}) == {"six": EXACT[0]}
+    assert parse(EXACT, {"numpy": "numpy>=2"}) == {"six": EXACT[0], "numpy": "numpy>=2"}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "source"), [("tensorrt-rtx==1.7.1.116", True), ("six==1.17.0", False)]
+)
+def test_what_is_published_as_source_alone_is_built(
+    requirement: str, source: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(process, "run", lambda words, **_: started.append(words))
+    module._fill(tmp_path, parse([requirement], {}))
+    (pip,) = [words for words in started if "install" in words]
+    assert "--only-binary=:all:" in pip
+    assert ("--no-binary=tensorrt-rtx,tensorrt-rtx-cu13" in pip) is source
 
 
 def test_the_path_holds_this_package_alone(store: Store) -> None:
