@@ -1,9 +1,9 @@
 """Linux: an ONNX file optimized offline, the pinned shared library and the C runner."""
 
-from edge.bundle import Bundle, BundleFile
+from edge.bundle import Bundle
 from edge.convert.optimize import optimize
 from edge.convert.precision import at_precision
-from edge.convert.runner_files import runner_files
+from edge.convert.runner_files import python_runner, runner_files
 from edge.job import Job
 from edge.store import File
 
@@ -16,12 +16,11 @@ def artifact(job: Job) -> File:
 
 def build(job: Job) -> Bundle:
     """The artifact with library, runner (binary and source) and a runner for Python devices."""
-    python = job.template("runner/edge_runner.py")
     return Bundle(
         files=(
             *job.runtime_files(),
             *runner_files(job).files,
-            BundleFile.of("runner/edge_runner.py", python, "runner"),
+            *python_runner(job, "onnxruntime"),
         ),
         runtime={"optimization": job.target.optimization.level},
     )

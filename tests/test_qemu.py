@@ -26,11 +26,15 @@ def before(tmp_path: Path) -> list[str]:
     return emulator.words(PLATFORM, tmp_path / "root")
 
 
+def start_arm64(before: list[str], folder: Path, *more: str) -> str:
+    """What the bundle's runner prints, which checks the golden samples alone."""
+    words = [*before, str(folder / "runner" / "edge_runner"), "--bundle", str(folder), *more]
+    return process.run([*words, "--check-only"], timeout=300).stdout
+
+
 def run_arm64(before: list[str], folder: Path, output: Path) -> protocol.Run:
     output.mkdir()
-    words = [*before, str(folder / "runner" / "edge_runner"), "--bundle", str(folder)]
-    words += ["--output", str(output), "--check-only"]
-    return protocol.parse(process.run(words, timeout=300).stdout)
+    return protocol.parse(start_arm64(before, folder, "--output", str(output)))
 
 
 def test_a_small_model_is_right_on_arm64(tmp_path: Path, before: list[str], store: Store) -> None:
@@ -49,10 +53,23 @@ def test_magika_is_right_on_arm64(tmp_path: Path, before: list[str], store: Stor
     check(tmp_path / "dist" / "magika" / "3.3" / "linux-arm64", before, tmp_path / "out")
 
 
-def check(folder: Path, before: list[str], output: Path) -> None:
+def test_openvino_is_right_on_arm64(tmp_path: Path, before: list[str], store: Store) -> None:
+    """With the wheel's own libraries: OpenVINO's kernels for ARM are others than those for x86."""
+    models.save(models.conv_bn(), tmp_path / "m.onnx")
+    done = edge(tmp_path, store, "build", "-t", "openvino-arm64", "-m", "m.onnx")
+    assert done.code == 0, done.err
+    folder = tmp_path / "dist" / "m" / "0" / "openvino-arm64"
+    check(folder, before, tmp_path / "out", "2026.4.1")
+    (tmp_path / "cache").mkdir()
+    for cached in ("false", "true"):
+        said = start_arm64(before, folder, "--cache", str(tmp_path / "cache"))
+        assert f'"cached":{cached}' in said
+
+
+def check(folder: Path, before: list[str], output: Path, release: str = "1.32.0") -> None:
     bundle.verify(folder)
     run = run_arm64(before, folder, output)
-    assert (run.env.arch, run.env.version) == ("aarch64", "1.32.0")
+    assert (run.env.arch, run.env.version) == ("aarch64", release)
     produced = {(o.sample, o.index): (o, output / str(o.file)) for o in run.outputs}
     limits = parity.Tolerance(max_abs=1e-4, max_rel=1e-3)
     compared = bench.compare_folders(folder / "samples", produced, limits)

@@ -19,7 +19,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
-from edge import process, protocol, samples
+from edge import placement, process, protocol, samples
 from edge.convert.compile_runner import compile_runner
 
 RUNNERS = Path(__file__).parents[1] / "templates" / "runner"
@@ -315,8 +315,8 @@ def test_a_profile_says_which_provider_ran_the_nodes(
     events = runner.good("--bundle", bundle, "--check-only", "--profile", tmp_path / "profile")
     (event,) = named(events, "profile")
     assert Path(event["file"]).parent == tmp_path
-    share = protocol.provider_share(Path(event["file"]).read_bytes())
-    assert share == {"CPUExecutionProvider": 2}
+    share = placement.read(Path(event["file"]).read_bytes())
+    assert [(name, part.nodes) for name, part in share.items()] == [("CPUExecutionProvider", 2)]
 
 
 @both
@@ -347,7 +347,7 @@ def test_the_optimization_asked_for_is_used(runner: Runner, tmp_path: Path) -> N
         events = runner.good("--bundle", bundle, *words)
         assert events[0]["optimization"] == level
         profile = Path(named(events, "profile")[0]["file"]).read_bytes()
-        nodes[level] = protocol.provider_share(profile)["CPUExecutionProvider"]
+        nodes[level] = placement.read(profile)["CPUExecutionProvider"].nodes
     assert nodes == {"disabled": 3, "all": 2}
 
 
@@ -488,6 +488,30 @@ def test_a_huge_index_is_refused(runner: Runner, bundle: Path) -> None:
 
 
 @both
+def test_as_many_tensors_as_the_host_lists(runner: Runner, bundle: Path) -> None:
+    index = bundle / "samples" / "samples.tsv"
+    outputs = "".join(f"0\toutput\t{n}\tbool\t-\ta\ty\n" for n in range(9_999))
+    index.write_text("0\tinput\t0\tfloat32\t1x8\t000.input.0.bin\tx\n" + outputs)
+    assert runner.good("--bundle", bundle, "--check-only")
+
+
+@both
+def test_a_shape_without_end_is_refused_at_once(runner: Runner, bundle: Path) -> None:
+    shape = "x".join(["9999999999"] * 500_000)  # whose product takes minutes
+    line = f"0\tinput\t0\tfloat32\t{shape}\t000.input.0.bin\tx\n"
+    (bundle / "samples" / "samples.tsv").write_text(line)
+    assert runner.bad("--bundle", bundle)[1].endswith("samples.tsv:1: a bad dtype or shape")
+
+
+@both
+def test_nothing_is_left_unread_behind_a_nul(runner: Runner, bundle: Path) -> None:
+    index = bundle / "samples" / "samples.tsv"
+    index.write_bytes(index.read_bytes() + b"\0 is no line\n")
+    stage, message = runner.bad("--bundle", bundle)
+    assert (stage, "samples.tsv" in message) == ("bundle", True)
+
+
+@both
 def test_a_large_sample_that_is_not_there_takes_no_memory(runner: Runner, bundle: Path) -> None:
     line = "0\tinput\t0\tuint8\t2147483648\t000.input.0.bin\tx\n"
     (bundle / "samples" / "samples.tsv").write_text(line)
@@ -539,9 +563,9 @@ def test_the_python_runner_says_when_onnxruntime_is_missing(bundle: Path) -> Non
     assert "No module named" in message
 
 
-def test_the_python_runner_is_python_38() -> None:
-    source = (RUNNERS / "edge_runner.py").read_text(encoding="utf-8")
-    ast.parse(source, feature_version=(3, 8))
+@pytest.mark.parametrize("path", sorted(RUNNERS.glob("*.py")), ids=lambda path: path.name)
+def test_the_python_runner_is_python_38(path: Path) -> None:
+    ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
 
 
 def test_the_c_runner_finds_exactly_one_library(c_runner: Runner, bundle: Path) -> None:

@@ -1,4 +1,4 @@
-"""The zig tool chain: a C compiler for every Linux, whatever this host is.
+"""The zig tool chain: a C compiler for every Linux and for Windows, whatever this host is.
 
 It carries the C libraries of its targets and makes the same bytes on every host, which the
 host's own compiler does not. So that one is no substitute, not even for the host's own triple.

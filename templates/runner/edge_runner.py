@@ -1,9 +1,23 @@
 #!/usr/bin/env python3
-"""Load a bundle's artifact with the device's own onnxruntime, run the golden samples, measure.
+"""Load a bundle's artifact with the device's own runtime, run the golden samples, measure.
 
 Prints JSON lines on standard output (runner protocol 1) and nothing else; the last line is "end"
 or "error", and an error is a non-zero exit. Outputs are hashed and written here and compared on
-the host. One file, Python 3.8 or newer, nothing but numpy and onnxruntime.
+the host. Python 3.8 or newer, nothing but numpy and the runtime's own package.
+
+The runtime is the business of one module beside this file, named after the artifact
+(``BACKENDS``). Whatever such a module raises becomes an error of the stage that it was called in:
+
+* ``PROVIDERS``: which ``--provider`` it takes, as a regular expression; ``check(request)``: the
+  options of the bundle (stage "bundle");
+* ``open_runtime(request)``: an object with ``facts`` (fields of the "env" event: at least runtime,
+  version, provider, optimization) and ``load()`` ("runtime");
+* ``load()``: a session: ``cached`` (whether a kept compiled model was loaded, None: nothing is
+  kept), ``bind(arrays, names)`` and ``close()``, which returns the profile's file or None ("load",
+  "run", "output");
+* ``bind``: a job: ``run()`` (one run, to its end on the device; its time in ns), ``outputs()``
+  (name, dtype by numpy's name, array), ``settle()`` (called once before the timed runs, after
+  other samples were run). ``names`` are the golden outputs' names in order.
 """
 
 from __future__ import annotations
@@ -12,6 +26,7 @@ import argparse
 import contextlib
 import gc
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -20,63 +35,33 @@ import statistics
 import sys
 import time
 from array import array
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from typing import Any, BinaryIO, NoReturn
+
+sys.dont_write_bytecode = True  # this folder is the bundle's, and nothing is added to it
+HERE = str(Path(__file__).resolve().parent)
+if HERE not in sys.path:  # python -I
+    sys.path.append(HERE)
+
+from edge_bundle import (  # noqa: E402
+    BACKENDS,
+    DTYPES,
+    Failure,
+    Request,
+    Sample,
+    Stage,
+    find_artifact,
+    number,
+    read_index,
+    read_request,
+    read_tensor,
+)
 
 PROTOCOL = 1
-CPU = "CPUExecutionProvider"
-DTYPES = {
-    "float32": "tensor(float)",
-    "float16": "tensor(float16)",
-    "float64": "tensor(double)",
-    "int8": "tensor(int8)",
-    "uint8": "tensor(uint8)",
-    "int16": "tensor(int16)",
-    "uint16": "tensor(uint16)",
-    "int32": "tensor(int32)",
-    "uint32": "tensor(uint32)",
-    "int64": "tensor(int64)",
-    "uint64": "tensor(uint64)",
-    "bool": "tensor(bool)",
-}
-FILE = re.compile(r"(?!\.*\Z)[0-9A-Za-z_.-]+\Z")
-SHAPE = re.compile(r"(-|[0-9]{1,10}(x[0-9]{1,10})*)\Z")
 SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_MESSAGE = 8000  # characters of an error message: readers bound their lines
-MAX_RANK = 32
-MAX_TENSORS = 10_000
-MAX_INDEX_BYTES = 8 << 20
-MAX_TENSOR_BYTES = 1 << 31
-MAX_NUMBER = 10**18  # 31 years in nanoseconds
 BLOCK = 10  # runs a warm-up median is taken of
 LINE = 100  # timed samples printed on one line
-
-
-class Failure(Exception):
-    """What ends the run, with the stage that the error line names."""
-
-    def __init__(self, stage: str, message: str) -> None:
-        super().__init__(message)
-        self.stage = stage
-        self.message = message
-
-
-class Stage:
-    """Whatever goes wrong inside becomes a :class:`Failure` of this stage.
-
-    onnxruntime raises classes of its own that share no base but Exception.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, Failure):
-            raise Failure(self.name, str(error) or type(error).__name__) from error
 
 
 # ---- JSON lines ---------------------------------------------------------------------------------
@@ -113,25 +98,14 @@ class Parser(argparse.ArgumentParser):
         raise Failure("arguments", message)
 
 
-def number(least: int, most: int = MAX_NUMBER) -> Callable[[str], int]:
-    """Make a parser of plain numbers within limits."""
-
-    def parse(text: str) -> int:
-        plain = text.isascii() and text.isdigit() and len(text) < 20
-        if not plain or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text} is no number from {least} to {most}")
-        return int(text)
-
-    return parse
-
-
 def parse_arguments(words: list[str]) -> argparse.Namespace:
     """The options of the protocol, times in nanoseconds."""
     parser = Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--bundle", type=Path)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--cache", type=Path)
     parser.add_argument("--profile")
-    parser.add_argument("--provider", default=CPU)
+    parser.add_argument("--provider")
     levels = ("disabled", "basic", "extended", "all")
     parser.add_argument("--optimization", default=levels[0], choices=levels)
     parser.add_argument("--warmup", type=number(0), default=3)
@@ -146,111 +120,25 @@ def parse_arguments(words: list[str]) -> argparse.Namespace:
     options = parser.parse_args(words)
     if not options.bundle and not options.version:
         parser.error("--bundle is missing")
+    if options.cache and not options.cache.is_dir():
+        parser.error(f"--cache {options.cache} is no folder")
     return options
 
 
-# ---- bundle: untrusted input --------------------------------------------------------------------
-
-
-class Tensor(NamedTuple):
-    """A golden input: ``shape`` in elements, ``dtype`` by numpy's name."""
-
-    name: str
-    file: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-def sane_size(path: Path) -> int:
-    """Bytes of a regular file."""
-    if not path.is_file():
-        raise Failure("bundle", f"cannot read {path}: it is no file")
-    return path.stat().st_size
-
-
-def find_artifact(bundle: Path) -> Path:
-    """The only model of the bundle."""
-    found = [path for path in (bundle / "model.onnx", bundle / "model.ort") if path.exists()]
-    if len(found) != 1:
-        names = " and ".join(path.name for path in found) or "neither model.onnx nor model.ort"
-        raise Failure("bundle", f"{bundle} holds {names}, not one artifact")
-    return found[0]
-
-
-def parse_shape(text: str, dtype: str) -> tuple[int, ...]:
-    """``1x3x48``, ``-`` for a scalar; ValueError when it is none or above the limit."""
-    if dtype not in DTYPES or not SHAPE.match(text):
-        raise ValueError("a bad dtype or shape")
-    shape = () if text == "-" else tuple(map(int, text.split("x")))
-    bits = re.sub("[^0-9]", "", dtype)
-    size = int(bits) // 8 if bits else 1
-    for extent in shape:
-        size *= extent
-    if len(shape) > MAX_RANK or max(size, *shape, 0) > MAX_TENSOR_BYTES:
-        raise ValueError("a bad dtype or shape")
-    return shape
-
-
-def parse_line(line: str, samples: list[list[Tensor]], last: tuple[int, int, int]) -> Any:
-    """Add a line's input to ``samples``; its (sample, role, index), which must follow ``last``."""
-    fields = line.split("\t")
-    if len(fields) != 7:
-        raise ValueError(f"{len(fields)} fields, not 7")
-    sample, role, index, dtype, shape, file, name = fields
-    if role not in {"input", "output"}:
-        raise ValueError("a bad role")
-    place = (number(0, MAX_TENSORS)(sample), int(role == "output"), number(0, MAX_TENSORS)(index))
-    same = place[:2] == last[:2]
-    starts = place[0] == last[0] + 1 or (place[0] == last[0] and place[1] > last[1])
-    if place[2] != (last[2] + 1 if same else 0) or not (same or starts):
-        raise ValueError("a sample or index out of order")
-    tensor = Tensor(name, file, dtype, parse_shape(shape, dtype))
-    if not FILE.match(file):
-        raise ValueError("a bad file name")
-    samples.extend([] for _ in range(place[0] + 1 - len(samples)))
-    if role == "input":
-        samples[place[0]].append(tensor)
-    return place
-
-
-def read_index(folder: Path) -> list[list[Tensor]]:
-    """The inputs of every sample; lines come sorted by sample, role and index, with no gap."""
-    path = folder / "samples.tsv"
-    if sane_size(path) > MAX_INDEX_BYTES:
-        raise Failure("bundle", f"{path} is no file of a sane size")
-    lines = path.read_bytes().decode().split("\n")
-    if len(lines) > MAX_TENSORS + 1:
-        raise Failure("bundle", f"{path} lists more than {MAX_TENSORS} tensors")
-    samples: list[list[Tensor]] = []
-    place = (-1, 1, 0)
-    for count, line in enumerate(lines, 1):
-        if line or count < len(lines):
-            try:
-                place = parse_line(line, samples, place)
-            except (ValueError, argparse.ArgumentTypeError) as error:
-                raise Failure("bundle", f"{path}:{count}: {error}") from error
-    if not samples:
-        raise Failure("bundle", f"{path} lists no samples")
-    return samples
-
-
-def read_tensor(folder: Path, tensor: Tensor) -> Any:
-    """The tensor's values as a numpy array."""
-    import numpy as np
-
-    path = folder / tensor.file
-    dtype = np.dtype(tensor.dtype)
-    count = 1
-    for extent in tensor.shape:
-        count *= extent
-    size = sane_size(path)
-    if size != count * dtype.itemsize:
-        wanted = count * dtype.itemsize
-        raise Failure("bundle", f"{path} holds {size} bytes, its line says {wanted}")
-    return np.fromfile(path, dtype, count).reshape(tensor.shape)
-
-
 # ---- runtime and session ------------------------------------------------------------------------
+
+
+def find_backend(artifact: Path) -> Any:
+    """The module beside this file that runs such artifacts."""
+    return importlib.import_module(BACKENDS[artifact.name])
+
+
+def choose(backend: Any, request: Request) -> Request:
+    """The request with the backend's usual provider where none was asked for."""
+    provider = request.provider or backend.usual_provider(request)
+    if not re.match(backend.PROVIDERS + r"\Z", provider):
+        raise Failure("runtime", f"{request.artifact.name} does not run on {provider}")
+    return request._replace(provider=provider)
 
 
 def architecture() -> str:
@@ -259,116 +147,43 @@ def architecture() -> str:
     return "armv7l" if machine == "aarch64" and sys.maxsize < 2**32 else machine
 
 
-def open_runtime(lines: Lines, options: argparse.Namespace, artifact: Path) -> Any:
-    """The onnxruntime module; it must have the provider asked for."""
+def open_runtime(lines: Lines, backend: Any, request: Request) -> Any:
+    """The backend's runtime, told in the "env" event."""
     import numpy as np  # noqa: F401 - its absence is the runtime's, not the samples'
 
-    # From 1.29 the runtime reports its use to its maker unless this is set before it is loaded.
-    os.environ["ORT_DISABLE_TELEMETRY"] = "1"
-    import onnxruntime
-
-    available = onnxruntime.get_available_providers()
-    if options.provider not in available:
-        has = " ".join(available)
-        raise Failure("runtime", f"the runtime has no {options.provider}, it has: {has}")
-    if artifact.suffix == ".ort":
-        options.optimization = "disabled"  # was done when it was made
+    runtime = backend.open_runtime(request)
     lines.put(
         "env",
         protocol=PROTOCOL,
         runner="python",
-        runtime="onnxruntime",
-        version=onnxruntime.__version__,
+        runtime=runtime.facts.pop("runtime"),
+        version=runtime.facts.pop("version"),
         arch=architecture(),
         os=platform.system().lower(),
-        threads=options.threads,
-        provider=options.provider,
-        optimization=options.optimization,
+        threads=request.threads,
+        **runtime.facts,
     )
-    return onnxruntime
+    return runtime
 
 
-def session_options(ort: Any, options: argparse.Namespace, artifact: Path) -> Any:
-    """One thread between operators, no second optimization of what was optimized at build."""
-    made = ort.SessionOptions()
-    made.intra_op_num_threads = options.threads
-    made.inter_op_num_threads = 1
-    made.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    if artifact.suffix == ".onnx":
-        level = {"disabled": "DISABLE_ALL"}.get(options.optimization)
-        level = level or "ENABLE_" + options.optimization.upper()
-        made.graph_optimization_level = getattr(ort.GraphOptimizationLevel, "ORT_" + level)
-    if options.profile:
-        made.enable_profiling = True
-        made.profile_file_prefix = options.profile
-    if options.provider != CPU:
-        made.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    return made
-
-
-def load(lines: Lines, ort: Any, options: argparse.Namespace, artifact: Path) -> Any:
+def load(lines: Lines, runtime: Any) -> Any:
     """The session, on the provider asked for and no other."""
-    made = session_options(ort, options, artifact)
     start = time.perf_counter_ns()
-    # enable_fallback: or else a provider that fails is replaced by the CPU with a printed word.
-    session = ort.InferenceSession(
-        str(artifact), made, providers=[options.provider], enable_fallback=0
-    )
+    session = runtime.load()
     ns = time.perf_counter_ns() - start
-    registered = session.get_providers()
-    if not registered or registered[0] != options.provider:
-        raise Failure("load", f"{options.provider} was not registered, only {registered}")
-    lines.put("load", ns=ns)
+    cached = {} if session.cached is None else {"cached": session.cached}
+    lines.put("load", ns=ns, **cached)
     return session
 
 
 # ---- runs and outputs ---------------------------------------------------------------------------
 
 
-class Job:
-    """One sample, bound once and run as often as wanted."""
-
-    def __init__(self, session: Any, arrays: dict[str, Any]) -> None:
-        from onnxruntime import OrtValue
-
-        self.session = session
-        self.inputs = arrays  # the bound values point into them
-        self.outputs: list[Any] = []
-        self.names = [output.name for output in session.get_outputs()]
-        self.binding = session.io_binding()
-        for name, values in arrays.items():
-            self.binding.bind_ortvalue_input(name, OrtValue.ortvalue_from_numpy(values))
-        for name in self.names:
-            self.binding.bind_output(name, "cpu")
-
-    def run(self) -> int:
-        """Nanoseconds of one run."""
-        start = time.perf_counter_ns()
-        self.session.run_with_iobinding(self.binding)
-        return time.perf_counter_ns() - start
-
-    def keep_outputs(self) -> None:
-        """Let later runs write into output values made now, of the first run's shapes.
-
-        Not into the first run's own: until 1.19 at least, these are references into the binding
-        and dangle as soon as it is bound anew (the process dies).
-        """
-        from onnxruntime import OrtValue
-
-        self.outputs = [value.numpy().copy() for value in self.binding.get_outputs()]
-        for index, values in enumerate(self.outputs):
-            value = OrtValue.ortvalue_from_numpy(values)
-            self.binding.bind_ortvalue_output(self.names[index], value)
-
-
-def put_outputs(lines: Lines, job: Job, sample: int, folder: Path | None) -> None:
+def put_outputs(lines: Lines, job: Any, sample: int, folder: Path | None) -> None:
     """Hash every output of a sample, and write it when there is a folder."""
-    dtypes = {onnx: name for name, onnx in DTYPES.items()}
-    for index, value in enumerate(job.binding.get_outputs()):
-        name, kind = job.names[index], value.data_type()
-        if kind not in dtypes:
-            raise Failure("output", f"the output {name} is a {kind}, which cannot be told")
-        data = value.numpy()
+    for index, (name, dtype, data) in enumerate(job.outputs()):
+        if dtype not in DTYPES:
+            raise Failure("output", f"the output {name} is a {dtype}, which cannot be told")
         raw = data.tobytes()
         file = f"{sample:03d}.output.{index}.bin" if folder else None
         if folder and file:
@@ -378,23 +193,23 @@ def put_outputs(lines: Lines, job: Job, sample: int, folder: Path | None) -> Non
             sample=sample,
             index=index,
             name=name,
-            dtype=dtypes[kind],
+            dtype=dtype,
             shape=list(data.shape),
             file=file,
             sha256=hashlib.sha256(raw).hexdigest(),
         )
 
 
-def bind(session: Any, folder: Path, inputs: list[Tensor]) -> Job:
+def bind(session: Any, folder: Path, sample: Sample) -> Any:
     """A job of one sample."""
     with Stage("bundle"):
-        arrays = {tensor.name: read_tensor(folder, tensor) for tensor in inputs}
-    return Job(session, arrays)
+        arrays = {tensor.name: read_tensor(folder, tensor) for tensor in sample.inputs}
+    return session.bind(arrays, sample.outputs)
 
 
 def run_samples(
-    lines: Lines, session: Any, options: argparse.Namespace, samples: list[list[Tensor]]
-) -> Job:
+    lines: Lines, session: Any, options: argparse.Namespace, samples: list[Sample]
+) -> Any:
     """Run every sample; the job of sample 0 stays for the timed runs."""
     folder = options.bundle / "samples"
     first = bind(session, folder, samples[0])
@@ -406,7 +221,6 @@ def run_samples(
         job.run()
         with Stage("output"):
             put_outputs(lines, job, sample, options.output)
-    first.keep_outputs()
     return first
 
 
@@ -440,7 +254,7 @@ def involuntary_switches() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
-def warm_up(lines: Lines, job: Job, options: argparse.Namespace) -> None:
+def warm_up(lines: Lines, job: Any, options: argparse.Namespace) -> None:
     """Run until the medians of two successive blocks are within 3 % of the larger."""
     block: list[int] = []
     last, runs, spent, stable = -1.0, 0, 0, False
@@ -459,7 +273,7 @@ def warm_up(lines: Lines, job: Job, options: argparse.Namespace) -> None:
     lines.put("warmup", runs=runs, ns=spent, stable=stable)
 
 
-def time_runs(job: Job, options: argparse.Namespace) -> tuple[array[int], dict[str, int]]:
+def time_runs(job: Any, options: argparse.Namespace) -> tuple[array[int], dict[str, int]]:
     """Nanoseconds of each run, and the fields of the "end" event."""
     samples = array("q")
     gc.collect()
@@ -482,12 +296,13 @@ def time_runs(job: Job, options: argparse.Namespace) -> tuple[array[int], dict[s
     }
 
 
-def measure(lines: Lines, job: Job, options: argparse.Namespace, load_peak: int) -> dict[str, int]:
+def measure(lines: Lines, job: Any, options: argparse.Namespace, load_peak: int) -> dict[str, int]:
     """Print the measurement; the fields of the "end" event."""
     end = {"runs": 0, "wall_ns": 0, "cpu_ns": 0, "involuntary_switches": 0}
     if options.check_only:
         lines.put("memory", peak_bytes=peak_bytes(), load_peak_bytes=load_peak)
         return end
+    job.settle()
     warm_up(lines, job, options)
     before = peak_bytes()
     reset_peak()
@@ -507,20 +322,24 @@ def run(lines: Lines, words: list[str]) -> None:
         lines.put("version", protocol=PROTOCOL, runner="python")
         return
     with Stage("bundle"):
-        artifact = find_artifact(options.bundle)
+        request = read_request(options, find_artifact(options.bundle))
         samples = read_index(options.bundle / "samples")
+        backend = find_backend(request.artifact)
+        request = choose(backend, request)
+        backend.check(request)
     with Stage("runtime"):
-        ort = open_runtime(lines, options, artifact)
+        runtime = open_runtime(lines, backend, request)
     with Stage("load"):
-        session = load(lines, ort, options, artifact)
+        session = load(lines, runtime)
         load_peak = peak_bytes()
         reset_peak()
     with Stage("run"):
         job = run_samples(lines, session, options, samples)
         end = measure(lines, job, options, load_peak)
-    if options.profile:
-        with Stage("output"):
-            lines.put("profile", file=session.end_profiling())
+    with Stage("output"):
+        profile = session.close()
+    if profile:
+        lines.put("profile", file=profile)
     lines.put("end", **end)
 
 
