@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from edge import __version__, cli_field, cli_known, errors, log, process
+from edge import __version__, cli_container, cli_field, cli_known, errors, log, process
 from edge.options import (
     DEFAULT_CONFIG,
     ConfigOption,
@@ -356,6 +356,7 @@ app.command("deploy")(cli_field.deploy)
 app.command("bench")(cli_field.measure)
 app.command("report")(cli_field.compare)
 app.command("devices")(cli_field.devices)
+app.command("container")(cli_container.container)
 
 
 if __name__ == "__main__":

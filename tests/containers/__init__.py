@@ -1,0 +1,1 @@
+"""Containers: bundles made by hand, and recorded schemas."""
