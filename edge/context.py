@@ -12,7 +12,7 @@ from edge.registry import Registry
 from edge.runtime_making import RuntimeWish
 from edge.sources.origin import USUAL_OPSET, Trust
 from edge.store import File, Result, Store
-from edge.tools.environment import Environment, environment
+from edge.tools.environment import NEEDED, Environment, environment
 from edge.tools.fetch import fetch
 from edge.tools.ort_release import overlay
 
@@ -78,7 +78,8 @@ class Context:
 
     def environment(self, requirements: Sequence[str]) -> Environment:
         """The environment of these packages; in a dry run it may not be there yet."""
-        return environment(self.store, requirements, make=not self.dry)
+        needed = {"numpy": NEEDED["numpy"]}  # the same that a bundle's runner has here
+        return environment(self.store, requirements, make=not self.dry, needed=needed)
 
     def fetch(self, pin: config.Pin) -> File:
         """A pinned file; in a dry run it may not be there yet, but its content is known."""

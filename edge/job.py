@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from edge import config, errors, log, process
 from edge.bundle import BundleFile
@@ -242,6 +242,19 @@ class PendingFacts(dict[str, Any]):
         return None
 
 
+class Framework(Protocol):
+    """The source framework's own model, for recipes that convert it without ONNX between."""
+
+    @property
+    def title(self) -> str:
+        """The framework's name."""
+
+    def run(
+        self, steps: Steps, step: Step, more: Mapping[str, Any] | None = None, *, title: str
+    ) -> Result:
+        """Run one of the framework's steps on the source, in its environment."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One model for one target. ``artifact`` and ``closure`` are set for ``build(job)``.
@@ -249,8 +262,8 @@ class Job:
     ``canonical`` is the model's canonical form, ``samples`` the golden samples, ``cases`` what
     activations are calibrated on (its index file), ``precision`` the one that is made, ``making``
     how the runtime is built (None: it is not), ``environment`` makes one of exact requirements,
-    ``closure`` is the operator configuration of the project's models for this target, None where
-    its runtime has none.
+    ``framework`` is the source's own (None: it is ONNX), ``closure`` the operator configuration
+    of the project's models for this target, None where its runtime has none.
     """
 
     model: config.ModelSpec
@@ -265,6 +278,7 @@ class Job:
     embed_runtime: bool = False
     making: Making | None = None
     environment: Callable[[Sequence[str]], process.Environment] | None = None
+    framework: Framework | None = None
     artifact: File | None = None
     closure: Result | None = None
 
@@ -284,6 +298,10 @@ class Job:
             )
         where = self.environment(self.target.runtime.python)
         return self.steps.run(step, arguments, title=self._title(step), environment=where)
+
+    def by_framework(self, framework: Framework, step: Step, **arguments: Any) -> Result:
+        """Run a step on the framework's own model."""
+        return framework.run(self.steps, step, arguments, title=f"{self.model.name}: {step.name}")
 
     def _title(self, step: Step) -> str:
         at = "" if self.precision == "source" else f" {self.precision}"

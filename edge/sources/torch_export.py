@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _INPUT, _OUTPUT = "edge_input_{}", "edge_output_{}"
 
 
-def _flat(loaded: Loaded, parameters: Sequence[str]) -> Any:
+def flat(loaded: Loaded, parameters: Sequence[str]) -> Any:
     """The model as a module from tensors in order to a tuple of distinct tensors."""
     from torch import nn
 
@@ -40,10 +40,10 @@ def _flat(loaded: Loaded, parameters: Sequence[str]) -> Any:
                 seen.append(id(tensor))
             return tuple(outputs)
 
-    flat = Flat()
+    made = Flat()
     # Of itself alone: an exported program refuses train() and eval().
-    flat.training = loaded.kind == "factory" and loaded.module.training
-    return flat
+    made.training = loaded.kind == "factory" and loaded.module.training
+    return made
 
 
 def export(
@@ -104,7 +104,7 @@ def _export_present(
         # the export (torch 2.13: "Attempted to inline function marked as skipped").
         torch.compiler.reset()
         program = torch.onnx.export(
-            _flat(loaded, [each.parameter for each in inputs]),
+            flat(loaded, [each.parameter for each in inputs]),
             tuple(each.example for each in inputs),
             dynamo=True,
             verbose=False,

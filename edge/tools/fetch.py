@@ -46,7 +46,8 @@ XZ = b"\xfd7zXZ\0"
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, LZMAError, OSError, EOFError, KeyError,
           ValueError, OverflowError, RuntimeError, struct.error)  # fmt: skip
 _WHEEL = re.compile(
-    r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[0-9][^-]*)-(?P<python>[^-]+)-(?P<abi>[^-]+)"
+    r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[0-9][^-]*)(-(?P<build>[0-9][^-]*))?"
+    r"-(?P<python>[^-]+)-(?P<abi>[^-]+)"
     r"-(?P<platform>[^-]+)\.whl"
 )
 
