@@ -86,12 +86,18 @@ def made(recipe: Recipe, job: Job, prepared: Prepared, closure: Result | None) -
 
 
 def artifact_files(artifact: File) -> list[BundleFile]:
-    """The artifact and the files that it needs beside it, weights above all."""
+    """The artifact and the files that it needs beside it, weights above all.
+
+    A package (see :func:`edge.bundle.artifact_name`) keeps its folder.
+    """
+    folder, name = artifact.path.parent, bundle.artifact_name(artifact)
+    root = "" if name == artifact.path.name else f"{name}/"
     parts = [
-        File(path := artifact.path.parent / name, sha256, path.stat().st_size)
-        for name, sha256 in artifact.companions
+        (part, File(path := folder / part, sha256, path.stat().st_size))
+        for part, sha256 in artifact.companions
     ]
-    return [BundleFile.of(file.path.name, file, "artifact") for file in (artifact, *parts)]
+    files = [(artifact.path.name, artifact), *parts]
+    return [BundleFile.of(f"{root}{part}", file, "artifact") for part, file in files]
 
 
 def held(recipe: Recipe, job: Job, artifact: File, exporter: str) -> list[dict[str, Any]]:
@@ -111,10 +117,10 @@ def held(recipe: Recipe, job: Job, artifact: File, exporter: str) -> list[dict[s
         stages.append((job.precision, ran, job.tolerance, lossy))
     remedy = where if job.precision == "source" else lossy
     found = [_held(job, *stage) for stage in stages]
-    last = recipe.run(job, artifact)
+    last, name = recipe.run(job, artifact), bundle.artifact_name(artifact)
     if last is None:
-        return [*found, {"stage": artifact.path.name, "runtime": None, "outputs": []}]
-    return [*found, _held(job, artifact.path.name, last, job.tolerance, remedy)]
+        return [*found, {"stage": name, "runtime": None, "outputs": []}]
+    return [*found, _held(job, name, last, job.tolerance, remedy)]
 
 
 def _held(

@@ -31,6 +31,7 @@ ROLES = ("artifact", "closure", "samples", "runtime", "runner", "app", "plan")
 MAX_MANIFEST_BYTES = 16 * 2**20
 MAX_PATH = 400  # bytes of UTF-8
 OLD = ".old"
+PACKAGES = (".mlpackage",)  # folders that Apple's systems show and take as one file
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,12 @@ class Bundle:
     planned: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
     cache: bool = False
+
+
+def artifact_name(artifact: File) -> str:
+    """What a bundle calls its artifact: the file, or the package that it is the head of."""
+    folder = artifact.path.parent
+    return folder.name if folder.suffix in PACKAGES else artifact.path.name
 
 
 def path_fault(path: str) -> str:

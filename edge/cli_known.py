@@ -43,8 +43,8 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Say what this host can build, and for the rest what is missing and how to get it."""
-    from edge.registry import preflight
-    from edge.runtime_making import RuntimeWish, toolchain_lacks
+    from edge.registry import lacks_extra, preflight
+    from edge.runtime_making import RuntimeWish, in_all, toolchain_lacks
     from edge.store import Store, default_root
 
     found = _targets(config, [name for name in target if name != "all"])
@@ -58,8 +58,8 @@ def doctor(
     log.table("this host", ("target", "state", "fix"), rows)
     if as_json:
         say_json([{"target": t, "state": s, "fix": f} for t, s, f in rows])
-    # As with build, those that build their runtime count where they are named.
-    counted = {each.name for each in found if target or each.runtime.prebuilt}
+    # As with build, those that all leaves out count where they are named.
+    counted = {each.name for each in found if target or (in_all(each) and not lacks_extra(each))}
     lacking = any(lack.target in counted for lack in lacks)
     raise typer.Exit(errors.Unavailable.exit_code if lacking else 0)
 

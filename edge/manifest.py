@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from edge import errors
-from edge.bundle import SCHEMA_VERSION, Bundle, BundleFile, manifest_bytes
+from edge.bundle import SCHEMA_VERSION, Bundle, BundleFile, artifact_name, manifest_bytes
 from edge.convert.accuracy import Accuracy
 from edge.job import PENDING, Job
 from edge.prepare import Prepared
@@ -148,7 +148,7 @@ def manifest_of(parts: Parts) -> dict[str, Any]:
         "cache": parts.made.cache,
         "precision": {"asked": target.precision, "made": unknown or parts.job.precision},
         "accuracy": parts.accuracy.to_json(),
-        "artifact": parts.job.built().path.name,
+        "artifact": artifact_name(parts.job.built()),
         "closure": dict(parts.closure.facts) if parts.closure else {},
         "steps": [_step(result) for result in _once(parts.job.steps.used)],
         "parity": parts.parity,

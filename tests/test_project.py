@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edge import errors
+from edge import errors, registry
 from edge.project import Said, load, parse_dims, parse_setting
 
 
@@ -59,7 +59,11 @@ def test_the_command_lines_dims_win(tmp_path: Path) -> None:
 
 def test_all_targets_or_the_projects_defaults(tmp_path: Path) -> None:
     plain = load(write(tmp_path, '[model]\nsource = "m.onnx"\n'), Said())
-    assert len(plain.targets(["all"])) == 5
+    assert [target.name for target in plain.targets(["all"])] == [
+        "android", "browser", "coreml", "cuda", "ios", "linux-arm64", "linux-x64", "openvino-arm64",
+        "openvino-ort-x64", "openvino-x64", "tensorrt", "tensorrt-rtx", "win-x64",
+        "win-x64-directml",
+    ]  # fmt: skip
     assert [target.name for target in plain.targets(["ios,android", "ios"])] == ["ios", "android"]
     with pytest.raises(errors.UsageError, match="no target is named"):
         plain.targets([])
@@ -67,6 +71,20 @@ def test_all_targets_or_the_projects_defaults(tmp_path: Path) -> None:
     chosen = load(write(tmp_path, text), Said())
     assert [target.name for target in chosen.targets([])] == ["ios"]
     assert [target.name for target in chosen.targets(["all"])] == ["ios"]
+
+
+def test_all_leaves_out_what_an_extra_brings_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(registry, "has_tool", lambda name: name in ("zig", "npm"))
+    plain = load(write(tmp_path, '[model]\nsource = "m.onnx"\n'), Said())
+    assert [target.name for target in plain.targets(["all"])] == [
+        "android", "browser", "cuda", "ios", "linux-arm64", "linux-x64", "tensorrt", "win-x64",
+        "win-x64-directml",
+    ]  # fmt: skip
+    said = " ".join(capsys.readouterr().err.split())
+    assert "openvino-arm64, openvino-ort-x64, openvino-x64 (pip install" in said
+    assert "tensorrt-rtx (pip install 'edgewright[rtx]')" in said
 
 
 def test_overrides_reach_the_target(tmp_path: Path) -> None:

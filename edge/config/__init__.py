@@ -5,7 +5,7 @@ Schemas that ``edge schema`` prints come from the same models, so nothing is kep
 """
 
 from edge.config.devices import DevicesFile, DeviceSpec
-from edge.config.engines import Cuda, OpenVino, Placement, Provider, TensorRt
+from edge.config.engines import CoreMl, Cuda, OpenVino, Placement, Provider, TensorRt
 from edge.config.fields import BundlePath, Dim, Level, Name, Sha256, Strict
 from edge.config.precision import (
     PRECISIONS,
@@ -51,6 +51,7 @@ __all__ = [
     "Budget",
     "BundlePath",
     "Choice",
+    "CoreMl",
     "Cuda",
     "Defaults",
     "DeviceSpec",

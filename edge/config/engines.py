@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from edge.config.fields import Dim, Strict
 
 # Names of ONNX Runtime's execution providers, and of engines that are none: OpenVINO with its
-# device, TensorRT, TensorRT for RTX.
+# device, TensorRT, TensorRT for RTX, Core ML.
 Provider = Literal[
     "CPUExecutionProvider",
     "CUDAExecutionProvider",
@@ -21,10 +21,11 @@ Provider = Literal[
     "openvino:NPU",
     "tensorrt",
     "tensorrt-rtx",
+    "coreml",
 ]
 Share = Annotated[float, Field(ge=0, le=1)]
 OptionName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.]{0,99}$")]
-OptionValue = Annotated[str, Field(pattern=r"^[^\t\r\n]{0,400}$")]
+OptionValue = Annotated[str, Field(pattern=r"^[^\t\r\n]{0,4000}$")]
 ComputeCapability = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
 
 
@@ -77,10 +78,22 @@ class TensorRt(Strict):
         return self
 
 
+class CoreMl(Strict):
+    """How Core ML packages are made and run; names and values are Apple's.
+
+    ``minimum_deployment_target``: the oldest system that has to load them; 8-bit weights and
+    lookup tables need iOS16, 4-bit weights with a scale a block iOS18. ``compute_units``: where
+    a runner lets them run. ``palettize``: bits of a lookup table, which takes the place of scales:
+    8 or 6 in ``int8-weights``, 4 in ``int4-weights``.
+    """
+
+    minimum_deployment_target: Literal["iOS15", "iOS16", "iOS17", "iOS18"] = "iOS16"
+    compute_units: Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"] = "ALL"
+    palettize: Literal[4, 6, 8] | None = None
+
+
 class Placement(Strict):
     """The least share of nodes, and of their time, that the provider asked for must run."""
 
     least_nodes: Share = 1.0
     least_time: Share = 1.0
-
-

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from edge.config.engines import Cuda, OpenVino, Placement, Provider, TensorRt
+from edge.config.engines import CoreMl, Cuda, OpenVino, Placement, Provider, TensorRt
 from edge.config.fields import BundlePath, Level, Name, Sha256, Strict
 from edge.config.precision import (
     LOSSY_DB,
@@ -71,7 +71,7 @@ class Reduced(Strict):
 
 
 # Runtimes that are none of ONNX Runtime's builds.
-ENGINES = ("openvino", "tensorrt", "tensorrt-rtx")
+ENGINES = ("openvino", "tensorrt", "tensorrt-rtx", "coreml")
 _EXACT = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,98}(\[[a-z0-9,_-]{1,99}\])?==[0-9][0-9A-Za-z.+]*$"
 Requirement = Annotated[str, Field(pattern=_EXACT)]
 
@@ -96,6 +96,7 @@ class Runtime(Strict):
         "openvino",
         "tensorrt",
         "tensorrt-rtx",
+        "coreml",
     ]
     version: Annotated[str, Field(pattern=r"^\d+(\.\d+){1,3}$")]
     coordinates: str = ""
@@ -184,6 +185,7 @@ class Target(Strict):
     openvino: OpenVino = OpenVino()
     cuda: Cuda = Cuda()
     tensorrt: TensorRt = TensorRt()
+    coreml: CoreMl = CoreMl()
     runner: Runner | None = None
     app: App | None = None
     precision: Precision | Literal["auto"] = "source"
