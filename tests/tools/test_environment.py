@@ -94,7 +94,12 @@ def test_what_is_needed_may_be_nothing_or_something_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("requirement", "source"), [("tensorrt-rtx==1.7.1.116", True), ("six==1.17.0", False)]
+    ("requirement", "source"),
+    [
+        ("tensorrt-rtx==1.7.1.116", True),
+        ("tensorrt-cu13==10.16.1.11", True),  # targets/tensorrt.toml; its libs fetch their wheel
+        ("six==1.17.0", False),
+    ],
 )
 def test_what_is_published_as_source_alone_is_built(
     requirement: str, source: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -104,7 +109,12 @@ def test_what_is_published_as_source_alone_is_built(
     module._fill(tmp_path, parse([requirement], {}))
     (pip,) = [words for words in started if "install" in words]
     assert "--only-binary=:all:" in pip
-    assert ("--no-binary=tensorrt-rtx,tensorrt-rtx-cu13" in pip) is source
+    apart = [word.partition("=")[2].split(",") for word in pip if word.startswith("--no-binary=")]
+    assert bool(apart) is source
+    if apart:
+        assert {"tensorrt-rtx", "tensorrt-rtx-cu13", "tensorrt-cu13", "tensorrt-cu13-libs"} == {
+            *apart[0]
+        }
 
 
 def test_the_path_holds_this_package_alone(store: Store) -> None:
