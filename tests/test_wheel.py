@@ -137,7 +137,7 @@ def test_its_metadata(installed: Installed) -> None:
     said = Parser().parsestr(installed.wheel.read(f"{DIST_INFO}/METADATA").decode())
     assert (said["Name"], said["Version"]) == ("edgewright", __version__)
     assert sorted(said.get_all("Provides-Extra", [])) == [
-        "demo", "openvino", "reduced", "rtx", "sklearn", "tensorflow", "test", "torch",
+        "coreml", "demo", "openvino", "reduced", "rtx", "sklearn", "tensorflow", "test", "torch",
     ]  # fmt: skip
     assert any(
         need.startswith("magika") and "extra == 'demo'" in need

@@ -1,0 +1,129 @@
+"""Groups of nodes: what splits them, what does not, and what they never do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import helper
+
+from edge.convert.coreml_provider import Options, Prediction, predict
+from edge.convert.coreml_provider.partition import groups
+from edge.convert.coreml_provider.view import graphs
+from tests.convert.small_models import model, value
+
+Edge = tuple[str, str, str]  # operator, inputs with blanks between, output
+ANY = (("", 17), ("other", 1))
+
+
+def built(*lines: Edge) -> onnx.ModelProto:
+    nodes = [
+        helper.make_node(kind, read.split(), [made], name=made, domain="other" * (kind == "No"))
+        for kind, read, made in lines
+    ]
+    made = [value(name, [4]) for _, _, name in lines]
+    whole = model(nodes, [value("x", [4])], made[-1:], opsets=ANY)
+    whole.graph.value_info.extend(made[:-1])
+    return whole
+
+
+def predicted(*lines: Edge) -> Prediction:
+    return predict(built(*lines), Options(), coreml=7)
+
+
+def places(prediction: Prediction) -> list[int | None]:
+    return [each.partition for each in prediction.nodes]
+
+
+def test_a_chain_is_one_partition() -> None:
+    found = predicted(("Relu", "x", "a"), ("Exp", "a", "b"))
+    assert (found.partitions, found.share, places(found)) == (1, 1.0, [0, 0])
+
+
+def test_an_unknown_operator_splits_a_chain() -> None:
+    found = predicted(("Relu", "x", "a"), ("No", "a", "b"), ("Relu", "b", "c"))
+    assert places(found) == [0, None, 1]
+    assert found.refused() == {"other:No": {"no such operator in the provider": 1}}
+
+
+def test_nodes_beside_an_unknown_operator_are_one_partition() -> None:
+    found = predicted(("No", "x", "a"), ("Relu", "x", "b"), ("Relu", "a", "c"), ("Add", "b c", "d"))
+    assert places(found) == [None, 0, 0, 0]
+
+
+def test_what_reads_across_a_border_starts_the_next_wave() -> None:
+    found = predicted(
+        ("Relu", "x", "a"), ("No", "a", "b"), ("Exp", "a", "c"), ("Add", "b c", "d"),
+        ("No", "d", "e"), ("Mul", "e d", "f"),
+    )  # fmt: skip
+    assert places(found) == [0, None, 0, 1, None, 2]
+
+
+def test_a_value_read_twice_by_a_node_is_two_edges() -> None:
+    assert places(predicted(("Relu", "x", "a"), ("Mul", "a a", "b"))) == [0, 0]
+
+
+def test_trivial_operators_are_no_partition_alone() -> None:
+    found = predicted(("Identity", "x", "a"), ("Ceil", "a", "b"))
+    assert (found.partitions, found.taken) == (0, 0)
+    assert {each.reason for each in found.nodes} == {"only trivial operators beside it"}
+
+
+def test_trivial_operators_are_taken_beside_others() -> None:
+    found = predicted(("Identity", "x", "a"), ("Exp", "a", "b"), ("Ceil", "b", "c"))
+    assert (found.partitions, found.taken) == (1, 3)
+
+
+def test_partitions_are_counted_without_the_dropped() -> None:
+    found = predicted(
+        ("Relu", "x", "a"), ("No", "a", "b"), ("Ceil", "b", "c"), ("No", "c", "d"),
+        ("Relu", "d", "e"),
+    )  # fmt: skip
+    assert places(found) == [0, None, None, None, 1]
+
+
+def test_an_argmax_and_the_cast_that_a_neural_network_folds_in() -> None:
+    def chain(*more: onnx.NodeProto) -> list[str]:
+        nodes = [
+            helper.make_node("ArgMax", ["x"], ["a"], axis=1),
+            helper.make_node("Cast", ["a"], ["y"], to=onnx.TensorProto.INT32),
+            *more,
+        ]
+        ports = [value("x", [1, 4])], [value("y", [1, 1], onnx.TensorProto.INT32)]
+        found = predict(model(nodes, *ports), Options(model_format="NeuralNetwork"), coreml=5)
+        return [each.reason for each in found.nodes]
+
+    assert chain() == ["", ""]
+    shared = helper.make_node("Cast", ["a"], ["z"], to=onnx.TensorProto.FLOAT)
+    after = "after ArgMax, only taken after an ArgMax that is"
+    assert chain(shared) == ["read by a Cast to int32 and by others", after, after]
+
+
+@st.composite
+def lines(draw: st.DrawFn) -> Sequence[Edge]:
+    made = ["x"]
+    found: list[Edge] = []
+    for at in range(draw(st.integers(1, 12))):
+        read = draw(st.lists(st.sampled_from(made), min_size=2, max_size=2))
+        found.append((draw(st.sampled_from(["Add", "Mul", "No"])), " ".join(read), f"v{at}"))
+        made.append(f"v{at}")
+    return found
+
+
+@given(lines())
+def test_a_group_never_needs_its_own_result_from_outside(drawn: Sequence[Edge]) -> None:
+    nodes = graphs(built(*drawn))[0].nodes
+    supported = {node.index for node in nodes if node.kind != "No"}
+    found = groups(nodes, supported)
+    assert sorted(node.index for group in found for node in group) == sorted(supported)
+    for group in found:
+        inside = {node.index for node in group}
+        tainted: set[int] = set()  # outside, after the group
+        for node in nodes:
+            before = {each.index for each in node.sources}
+            after = bool(before & tainted)
+            assert not (after and node.index in inside)
+            if after or (before & inside and node.index not in inside):
+                tainted.add(node.index)
