@@ -263,16 +263,17 @@ def closure(
     from edge.job import PENDING  # pydantic, which an environment of its own does not have
 
     world = _World(path.absolute(), factory, tuple(_declared(wish.files, base)), wish)
-    hints = replace(steps, used=[])
+    hints = replace(steps, used=[], made=[])
     known: Known = frozenset({("packages", PYTHON)})
     framework = ""
-    before = len(steps.made)
     for _ in range(MAX_ROUNDS):
-        if len(steps.made) - before >= MAX_RUNS:
+        ran = len(hints.made)  # its own alone: other models' threads add to steps.made
+        if ran >= MAX_RUNS:
             break
         arguments = world.arguments(known)
         title = f"{factory}: what it reads"
         result = hints.run(trace, arguments, title=title, environment=wish.environment)
+        steps.made += hints.made[ran:]
         if result.key == PENDING:
             steps.used.append(result)
             return Traced(File(path, PENDING, 0), (), {}, {}, framework)
