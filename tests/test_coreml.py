@@ -40,11 +40,7 @@ pytestmark = [
 
 
 def nets(root: Path, names: Sequence[str]) -> str:
-    """These networks' code in ``root``, and their part of a project's text.
-
-    A module for each: what a factory reads is traced, also what Python writes to __pycache__ for
-    another model at the same time.
-    """
+    """These networks' code in ``root``, a module for each, and their part of a project's text."""
     from tests import coreml_nets
 
     parts = []

@@ -6,6 +6,7 @@ import shutil
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -14,7 +15,8 @@ from edge import errors, process
 from edge.job import PENDING, Steps
 from edge.sources import factory
 from edge.sources.factory import closure, find, trace
-from edge.store import Store
+from edge.step import Step
+from edge.store import Result, Store
 from tests.sources.python_project import write
 
 MODEL = """
@@ -120,6 +122,27 @@ def test_all_that_the_code_reads_goes_into_the_key(real: Project) -> None:
         path.read_text() for path in real.steps.store.root.glob("objects/*/*/result.json")
     )
     assert not list(real.folder.rglob("__pycache__"))
+
+
+@pytest.mark.process
+def test_what_other_models_make_meanwhile_is_not_counted(
+    real: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models are prepared at once, and their steps share the record of what was made."""
+    shared: list[Result] = []
+    alone = Steps.run
+
+    def beside_others(steps: Steps, step: Step, arguments: Any, **more: Any) -> Result:
+        done = alone(steps, step, arguments, **more)
+        shared.extend([done] * 10)
+        return done
+
+    monkeypatch.setattr(Steps, "run", beside_others)
+    steps = Steps(real.steps.store, real.steps.overlay, made=shared)
+    path = find("net:make", real.folder)
+    traced = closure(steps, path, "net:make", real.folder, factory.Wish())
+    assert [name for name, _ in traced.source.companions] == READ
+    assert len(shared) == 22  # two traces, joined to the shared record, and the others'
 
 
 @pytest.mark.process
