@@ -51,6 +51,20 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("EDGE_DEBIAN_MIRROR", raising=False)
 
 
+@pytest.fixture(autouse=True)
+def forget_user_code(tmp_path: Path) -> Iterator[None]:
+    """Modules that a test wrote end with it: another test may write one of the same name."""
+    before = set(sys.modules)
+    yield
+    here = f"{tmp_path}{os.sep}"
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(here):
+            del sys.modules[name]
+    for cache in [path for path in sys.path_importer_cache if f"{path}{os.sep}".startswith(here)]:
+        del sys.path_importer_cache[cache]
+    sys.path[:] = [path for path in sys.path if not f"{path}{os.sep}".startswith(here)]
+
+
 @pytest.fixture
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     """An empty store that shares pinned downloads with all other tests."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import py_compile
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +50,14 @@ def test_malformed_names_are_refused(source: str, tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------- the call
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project's folder, in which user code may change this process as it likes."""
     folder = tmp_path / "project"
     folder.mkdir()
-    before = set(sys.modules)
     for name in ("path", "path_hooks", "meta_path"):
         monkeypatch.setattr(sys, name, list(getattr(sys, name)))
     monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
-    yield folder
-    for name in set(sys.modules) - before:
-        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
-            del sys.modules[name]
-    for known in [path for path in sys.path_importer_cache if path.startswith(str(tmp_path))]:
-        del sys.path_importer_cache[known]
+    return folder
 
 
 def made(project: Path, text: str, name: str = "net:make") -> Any:
