@@ -1,7 +1,7 @@
-"""iOS: an ORT-format model and a Swift package around it, with the plan for less runtime."""
+"""iOS: ORT-format models for CPU and Core ML, a native package, and a Swift package around all."""
 
 from edge.bundle import Bundle, BundleFile
-from edge.convert import reduced_runtime
+from edge.convert import ios_coreml, reduced_runtime
 from edge.convert.ort_format import ort_format
 from edge.convert.prebuilt_runtime import XCFRAMEWORK, pack_xcframework
 from edge.convert.precision import at_precision, ort_options
@@ -20,8 +20,10 @@ def artifact(job: Job) -> File:
 def build(job: Job) -> Bundle:
     """Package and app, on request the runtime that they link, full or reduced, and its plan."""
     app = job.app()
+    coreml = ios_coreml.side(job)
     variables = {
         **job.app_variables(),
+        "coreml": coreml.variables,
         "ios_deployment_target": app.ios_deployment_target,
         "pod_checksum": job.target.runtime.archive_sha256,
     }
@@ -36,8 +38,17 @@ def build(job: Job) -> Bundle:
         for each in packed
     ]
     return Bundle(
-        files=(*runtime, *job.tree("app", project, "app"), *job.tree("plan", made.plan, "plan")),
-        runtime={**made.facts, "slices": packed[0].facts["slices"] if packed else []},
+        files=(
+            *runtime,
+            *coreml.files,
+            *job.tree("app", project, "app"),
+            *job.tree("plan", made.plan, "plan"),
+        ),
+        runtime={
+            **made.facts,
+            "slices": packed[0].facts["slices"] if packed else [],
+            "coreml": coreml.facts,
+        },
         # A static framework's size says nothing of what an app grows by.
         runtime_size=None,
         planned=made.planned,

@@ -15,6 +15,14 @@ from edge import errors
 from edge.convert.render import render
 
 TEMPLATES = Path(__file__).parent.parent / "templates"
+COREML: dict[str, object] = {
+    "artifact": "coreml/model.basic.ort",
+    "key": "ab" * 32,
+    "options": {"ModelFormat": "MLProgram", "MLComputeUnits": "ALL"},
+    "package": "coreml/model.mlpackage",
+    "package_key": "cd" * 32,
+    "ways": ["CPUExecutionProvider", "CoreMLExecutionProvider:CPUOnly", "coreml:ALL"],
+}
 BASE: dict[str, object] = {
     "model_name": "Magika",
     "model_version": "3.3",
@@ -34,12 +42,16 @@ BASE: dict[str, object] = {
     "abis": ("arm64-v8a", "x86_64"),
     "ios_deployment_target": "15.1",
     "pod_checksum": None,
+    "coreml": COREML,
 }
 CASES: dict[str, dict[str, object]] = {
     "plain": {},
     "embedded": {"embedded": True},
     "reduced": {"embedded": True, "reduced": True},
     "pod": {"pod_checksum": "ab" * 32},
+    "no coreml": {"coreml": {}},
+    "no package": {"coreml": {**COREML, "package": ""}},
+    "no provider": {"coreml": {**COREML, "artifact": ""}},
     "onnx": {"artifact": "model.onnx", "abis": ("armeabi-v7a",)},
 }
 HOSTILE = (
@@ -219,7 +231,7 @@ def test_hostile_names_stay_inside_their_literals(tmp_path: Path, platform: str,
 @pytest.mark.parametrize("key", sorted(set(BASE) - {"embedded", "reduced"}))
 def test_every_variable_is_needed_somewhere(tmp_path: Path, platform: str, key: str) -> None:
     other = {
-        "android": {"ios_deployment_target", "pod_checksum"},
+        "android": {"ios_deployment_target", "pod_checksum", "coreml"},
         "ios": {"min_sdk", "abis", "pod_checksum"},
     }
     variables = {k: v for k, v in BASE.items() if k != key}
@@ -233,7 +245,7 @@ def test_every_variable_is_needed_somewhere(tmp_path: Path, platform: str, key: 
 @pytest.mark.parametrize("platform", ["android", "ios"])
 def test_readme_documents_every_variable(platform: str) -> None:
     head = (TEMPLATES / platform / "README.md.j2").read_text().partition("-#}")[0]
-    own = set(BASE) - ({"pod_checksum"} if platform == "android" else set())
+    own = set(BASE) - ({"pod_checksum", "coreml"} if platform == "android" else set())
     assert [key for key in sorted(own) if not re.search(rf"\b{key}\b", head)] == []
 
 
@@ -378,6 +390,7 @@ def test_ios_project_refers_to_files_that_exist(tmp_path: Path) -> None:
     app = made(tmp_path, "ios")
     (tmp_path / "ios" / "model.ort").write_bytes(b"")
     (tmp_path / "ios" / "samples").mkdir()
+    (tmp_path / "ios" / "coreml").mkdir()
     home = app / "EdgeBenchApp"
     seen = 0
     for entry in project(app)["objects"].values():
@@ -387,7 +400,7 @@ def test_ios_project_refers_to_files_that_exist(tmp_path: Path) -> None:
             base = home if entry["sourceTree"] == "SOURCE_ROOT" else home / "EdgeBenchApp"
             assert (base / entry["path"]).exists(), entry["path"]
             seen += 1
-    assert seen == 5
+    assert seen == 6
 
 
 def test_ios_project_settings(tmp_path: Path) -> None:
@@ -449,6 +462,47 @@ def test_ios_targets_of_the_package_have_their_folders(tmp_path: Path) -> None:
         assert (package / "Sources" / name).is_dir()
     for name in re.findall(r'\.testTarget\(name: "(\w+)"', text):
         assert (package / "Tests" / name).is_dir()
+
+
+def test_ios_tool_is_a_package_beside_the_library(tmp_path: Path) -> None:
+    tool = made(tmp_path, "ios") / "EdgeBenchTool"
+    text = (tool / "Package.swift").read_text()
+    (path,) = re.findall(r'\.package\(path: "(.*)"\)', text)
+    assert (tool / path / "Package.swift").is_file()
+    (name,) = re.findall(r'executableTarget\(\s*name: "(.*?)"', text)
+    assert (tool / "Sources" / name / "main.swift").is_file()
+
+
+def test_ios_model_says_what_is_there_for_core_ml(tmp_path: Path) -> None:
+    model = "EdgeBench/Sources/EdgeBench/EdgeModel.swift"
+    text = (made(tmp_path / "1", "ios") / model).read_text()
+    assert 'artifact: "coreml/model.basic.ort"' in text
+    assert '"MLComputeUnits": "ALL",' in text
+    for way in ("CPUExecutionProvider", "CoreMLExecutionProvider:CPUOnly", "coreml:ALL"):
+        assert f'        "{way}",\n' in text
+    text = (made(tmp_path / "2", "ios", coreml={}) / model).read_text()
+    assert "coreml: EdgeCoreMLFiles? = nil" in text
+    assert text.count("ExecutionProvider") == 1
+
+
+def test_ios_without_core_ml_has_no_folder_of_it(tmp_path: Path) -> None:
+    app = made(tmp_path, "ios", coreml={})
+    names = {entry.get("name") for entry in project(app)["objects"].values()}
+    assert "samples" in names
+    assert "coreml" not in names
+
+
+def test_ios_app_has_no_compiler_of_packages_in_its_way(tmp_path: Path) -> None:
+    """Xcode would compile a package that it knows; the runner does that, to measure it."""
+    objects = project(made(tmp_path, "ios"))["objects"].values()
+    (folder,) = [entry for entry in objects if entry.get("name") == "coreml"]
+    assert folder["lastKnownFileType"] == "folder"
+
+
+def test_ios_telemetry_is_off_before_the_runtime_can_see_it(tmp_path: Path) -> None:
+    (path,) = made(tmp_path, "ios").rglob("EdgeSession.swift")
+    text = path.read_text()
+    assert text.index('setenv("ORT_DISABLE_TELEMETRY", "1", 1)') < text.index("CreateEnv")
 
 
 def test_ios_tests_find_the_bundle(tmp_path: Path) -> None:

@@ -84,12 +84,14 @@ class CoreMl(Strict):
     ``minimum_deployment_target``: the oldest system that has to load them; 8-bit weights and
     lookup tables need iOS16, 4-bit weights with a scale a block iOS18. ``compute_units``: where
     a runner lets them run. ``palettize``: bits of a lookup table, which takes the place of scales:
-    8 or 6 in ``int8-weights``, 4 in ``int4-weights``.
+    8 or 6 in ``int8-weights``, 4 in ``int4-weights``. ``native``: a bundle for another runtime
+    (``ios``) has the package as well.
     """
 
     minimum_deployment_target: Literal["iOS15", "iOS16", "iOS17", "iOS18"] = "iOS16"
     compute_units: Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"] = "ALL"
     palettize: Literal[4, 6, 8] | None = None
+    native: bool = True
 
 
 class Placement(Strict):

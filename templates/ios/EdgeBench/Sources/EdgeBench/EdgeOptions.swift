@@ -28,6 +28,10 @@ public struct EdgeOptions {
     public var checkOnly = false
     public var bundle: URL?
     public var output: URL?
+    /// An existing folder where what is compiled on the device is kept.
+    public var cache: URL?
+    /// What the app calls its record, so that nobody takes the one of an earlier run for it.
+    public var record = "edge.jsonl"
 
     public init() {}
 
@@ -63,8 +67,16 @@ public struct EdgeOptions {
         case "profile": profile = value
         case "bundle": bundle = URL(fileURLWithPath: value, isDirectory: true)
         case "output": output = URL(fileURLWithPath: value, isDirectory: true)
+        case "record": record = URL(fileURLWithPath: value).lastPathComponent
+        case "cache": cache = URL(fileURLWithPath: value, isDirectory: true)
         default: throw EdgeFailure("arguments", "there is no option --\(name)")
         }
+    }
+
+    /// Where the profile goes: a path as it is, a mere name into the output folder.
+    var profilePrefix: String? {
+        guard let profile, let output, !profile.contains("/") else { return profile }
+        return output.appendingPathComponent(profile).path
     }
 
     private func number(_ name: String, _ text: String, least: Int) throws -> Int {

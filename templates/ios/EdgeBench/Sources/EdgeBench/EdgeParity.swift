@@ -97,15 +97,18 @@ extension EdgeTolerance {
     }
 }
 
-private func decode(_ dtype: String, _ bytes: Data) -> [Double] {
+/// The values of little-endian bytes; integers of 64 bits are rounded.
+func decode(_ dtype: String, _ bytes: Data) -> [Double] {
     switch dtype {
     case "float32": return read(bytes) { Double(Float(bitPattern: $0)) }
     case "float64": return read(bytes) { Double(bitPattern: $0) }
-    default: return read(bytes, half)
+    case "float16": return read(bytes, half)
+    default: return whole(dtype, bytes).map(Double.init)
     }
 }
 
-private func whole(_ dtype: String, _ bytes: Data) -> [Int64] {
+/// The values of little-endian bytes that hold integers.
+func whole(_ dtype: String, _ bytes: Data) -> [Int64] {
     switch dtype {
     case "int64", "uint64": return read(bytes) { Int64(bitPattern: $0) }
     case "int32": return read(bytes) { Int64(Int32(bitPattern: $0)) }
@@ -139,4 +142,44 @@ private func half(_ bits: UInt16) -> Double {
     default: size = scalbn(fraction + 1024, exponent - 25)
     }
     return bits & 0x8000 == 0 ? size : -size
+}
+
+/// Values as little-endian bytes of a type: rounded to it, integers cut at its limits.
+func encoded(_ dtype: String, _ values: [Double]) -> Data {
+    switch dtype {
+    case "float32": return bytes(values) { Float($0).bitPattern }
+    case "float64": return bytes(values, \.bitPattern)
+    case "float16": return bytes(values, halfBits)
+    case "int64": return bytes(values) { Int64(clamping: integer($0)) }
+    case "int32": return bytes(values) { Int32(clamping: integer($0)) }
+    case "int16": return bytes(values) { Int16(clamping: integer($0)) }
+    case "int8": return bytes(values) { Int8(clamping: integer($0)) }
+    case "uint64": return bytes(values) { UInt64(clamping: integer($0)) }
+    case "uint32": return bytes(values) { UInt32(clamping: integer($0)) }
+    case "uint16": return bytes(values) { UInt16(clamping: integer($0)) }
+    case "bool": return bytes(values) { UInt8($0 == 0 ? 0 : 1) }
+    default: return bytes(values) { UInt8(clamping: integer($0)) }
+    }
+}
+
+private func bytes<Bits: FixedWidthInteger>(_ values: [Double], _ convert: (Double) -> Bits) -> Data {
+    var data = Data(capacity: values.count * Bits.bitWidth / 8)
+    for value in values { withUnsafeBytes(of: convert(value).littleEndian) { data.append(contentsOf: $0) } }
+    return data
+}
+
+private func integer(_ value: Double) -> Int {
+    Int(exactly: value.rounded(.towardZero)) ?? (value > 0 ? .max : value < 0 ? .min : 0)
+}
+
+/// Rounded to binary16, ties to even. (Swift's Float16 is not there on Intel Macs.)
+private func halfBits(_ value: Double) -> UInt16 {
+    let sign: UInt16 = value.sign == .minus ? 0x8000 : 0
+    let size = abs(value)
+    if value.isNaN { return 0x7e00 }
+    if size >= 65520 { return sign | 0x7c00 }
+    let exponent = max(-14, size == 0 ? -14 : Int(size.exponent))
+    let units = Int(scalbn(size, 10 - exponent).rounded(.toNearestOrEven))
+    // The leading one of a normal number adds 1 to the exponent; so does a carry.
+    return sign | UInt16((exponent + 14) << 10 + units)
 }

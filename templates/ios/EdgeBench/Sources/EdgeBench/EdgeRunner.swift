@@ -1,4 +1,3 @@
-import CryptoKit
 import Foundation
 
 /// The runner: loads the bundle's model, computes the golden samples, measures, and says all of it
@@ -13,10 +12,6 @@ public final class EdgeRunner {
     private let options: EdgeOptions
     private let emit: (String) -> Void
     private let inspect: Inspect
-    /// An .ort file was optimized when it was made; an .onnx file gets what is asked for.
-    private var optimization: String {
-        EdgeModel.artifact.hasSuffix(".ort") ? "disabled" : options.optimization
-    }
     private static let perLine = 100
 
     public init(
@@ -51,65 +46,72 @@ public final class EdgeRunner {
 
     private func measure() throws {
         let cases = Dictionary(grouping: try bundle.readIndex(), by: \.sample)
-        guard cases[0] != nil else { throw EdgeFailure("bundle", "samples.tsv has no sample 0") }
-        let runtime = try EdgeRuntime()
-        sayEnvironment(runtime)
+        guard let usual = cases[0] else {
+            throw EdgeFailure("bundle", "samples.tsv has no sample 0")
+        }
+        let engine = try EdgeProvider(options.provider).engine(options)
+        sayEnvironment(engine)
         let started = EdgeSystem.now()
-        let session = try runtime.open(bundle.model, options, optimization: optimization)
-        emit(jsonLine(["event": .string("load"), "ns": .int(EdgeSystem.now() - started)]))
+        let session = try engine.open(bundle)
+        sayLoad(EdgeSystem.now() - started, session.cached)
         let loadPeak = EdgeSystem.peakBytes()
         var first: [EdgeOutput] = []
         for sample in cases.keys.sorted() {
-            let outputs = try goldenRun(runtime, session, sample, cases[sample] ?? [])
+            let outputs = try goldenRun(session, sample, cases[sample] ?? [])
             if sample == 0 { first = outputs }
         }
-        if options.checkOnly { return finish(Timed(), loadPeak, profile: nil) }
-        let inputs = try feed(runtime, cases[0] ?? [])
-        let outputs = try pinned(runtime, first)
-        try warmUp(session, inputs, outputs)
-        let timed = try timedLoop(session, inputs, outputs)
-        finish(timed, loadPeak, profile: try options.profile.map { _ in try session.endProfiling() })
+        if options.checkOnly { return finish(Timed(), loadPeak, profile: try profile(of: session)) }
+        try feed(session, usual)
+        try session.pin(first)
+        try warmUp(session)
+        let timed = try timedLoop(session)
+        finish(timed, loadPeak, profile: try profile(of: session))
     }
 
-    private func sayEnvironment(_ runtime: EdgeRuntime) {
+    private func profile(of session: any EdgeSession) throws -> String? {
+        try options.profile.map { _ in try session.endProfiling() }
+    }
+
+    private func sayEnvironment(_ engine: any EdgeEngine) {
         emit(
             jsonLine([
                 "event": .string("env"), "protocol": .int(1), "runner": .string("swift"),
-                "runtime": .string("onnxruntime"), "version": .string(runtime.version),
+                "runtime": .string(engine.runtime), "version": .string(engine.version),
                 "arch": .string(EdgeSystem.arch), "os": .string(EdgeSystem.os),
                 "threads": .int(options.threads), "provider": .string(options.provider),
-                "optimization": .string(optimization),
+                "optimization": .string(engine.optimization),
             ]))
+    }
+
+    private func sayLoad(_ ns: Int, _ cached: Bool?) {
+        guard let cached else {
+            return emit(jsonLine(["event": .string("load"), "ns": .int(ns)]))
+        }
+        emit(jsonLine(["event": .string("load"), "ns": .int(ns), "cached": .bool(cached)]))
     }
 
     // MARK: golden samples
 
     private func goldenRun(
-        _ runtime: EdgeRuntime, _ session: EdgeSession, _ sample: Int, _ tensors: [EdgeTensor]
+        _ session: any EdgeSession, _ sample: Int, _ tensors: [EdgeTensor]
     ) throws -> [EdgeOutput] {
-        let inputs = try feed(runtime, tensors)
-        let values = EdgeValues(runtime, names: session.outputNames)
+        try feed(session, tensors)
+        session.release()
         let started = EdgeSystem.now()
-        try session.run(inputs, values)
+        try session.run()
         let spent = EdgeSystem.now() - started
         if sample == 0 { emit(jsonLine(["event": .string("first"), "ns": .int(spent)])) }
-        return try session.outputNames.enumerated().map { index, name in
-            let output = try values.output(index, name: name)
+        let outputs = try session.outputs()
+        for (index, output) in outputs.enumerated() {
             try report(sample, index, output)
-            try inspect(tensors.first { $0.role == "output" && $0.name == name }, output)
-            return output
+            try inspect(tensors.first { $0.role == "output" && $0.name == output.name }, output)
         }
+        return outputs
     }
 
-    private func feed(_ runtime: EdgeRuntime, _ tensors: [EdgeTensor]) throws -> EdgeValues {
+    private func feed(_ session: any EdgeSession, _ tensors: [EdgeTensor]) throws {
         let inputs = tensors.filter { $0.role == "input" }
-        let values = EdgeValues(runtime, names: inputs.map(\.name))
-        for (index, input) in inputs.enumerated() {
-            let data = try bundle.read(input)
-            try values.bind(
-                index, dtype: input.dtype, shape: input.shape, data, byteCount: data.count)
-        }
-        return values
+        try session.feed(inputs, try inputs.map(bundle.read))
     }
 
     private func report(_ sample: Int, _ index: Int, _ output: EdgeOutput) throws {
@@ -125,34 +127,18 @@ public final class EdgeRunner {
             }
             file = name
         }
-        let digest = SHA256.hash(data: output.bytes).map { byte in
-            String(UInt16(byte) | 0x100, radix: 16).dropFirst()
-        }
         emit(
             jsonLine([
                 "event": .string("output"), "sample": .int(sample), "index": .int(index),
                 "name": .string(output.name), "dtype": .string(output.dtype),
                 "shape": .ints(output.shape), "file": file.map(JSON.string) ?? .null,
-                "sha256": .string(digest.joined()),
+                "sha256": .string(sha256(output.bytes)),
             ]))
     }
 
     // MARK: measuring
 
-    /// Outputs that the runtime writes in place, so that no run allocates them.
-    private func pinned(_ runtime: EdgeRuntime, _ outputs: [EdgeOutput]) throws -> EdgeValues {
-        let values = EdgeValues(runtime, names: outputs.map(\.name))
-        for (index, output) in outputs.enumerated() where !output.bytes.isEmpty {
-            try values.bind(
-                index, dtype: output.dtype, shape: output.shape, nil,
-                byteCount: output.bytes.count)
-        }
-        return values
-    }
-
-    private func warmUp(
-        _ session: EdgeSession, _ inputs: EdgeValues, _ outputs: EdgeValues
-    ) throws {
+    private func warmUp(_ session: any EdgeSession) throws {
         let started = EdgeSystem.now()
         var times: [Int] = []
         while true {
@@ -168,15 +154,13 @@ public final class EdgeRunner {
                 return
             }
             let before = EdgeSystem.now()
-            try session.run(inputs, outputs)
+            try session.run()
             times.append(EdgeSystem.now() - before)
-            outputs.releaseMade()
+            session.release()
         }
     }
 
-    private func timedLoop(
-        _ session: EdgeSession, _ inputs: EdgeValues, _ outputs: EdgeValues
-    ) throws -> Timed {
+    private func timedLoop(_ session: any EdgeSession) throws -> Timed {
         var timed = Timed()
         timed.times.reserveCapacity(1 << 16)
         let cpu = EdgeSystem.cpuNs()
@@ -184,11 +168,11 @@ public final class EdgeRunner {
         let started = EdgeSystem.now()
         repeat {
             let before = EdgeSystem.now()
-            try session.run(inputs, outputs)
+            try session.run()
             let after = EdgeSystem.now()
             timed.times.append(after - before)
             timed.wallNs = after - started
-            outputs.releaseMade()
+            session.release()
         } while timed.wallNs < options.maxNs
             && (timed.times.count < options.iterations || timed.wallNs < options.minNs)
         timed.cpuNs = EdgeSystem.cpuNs() - cpu

@@ -6,15 +6,21 @@ import COnnxRuntime
 
 /// ONNX Runtime through its C API, which is the same in the framework of the Swift package, of the
 /// pod and of a build of one's own, and binds inputs and outputs once for all runs.
-final class EdgeRuntime {
+final class EdgeRuntime: EdgeEngine {
     let api: OrtApi
+    let runtime = "onnxruntime"
     let version: String
     private let environment: OpaquePointer
+    private let provider: EdgeProvider
+    private let options: EdgeOptions
 
-    init() throws {
+    init(_ provider: EdgeProvider, _ options: EdgeOptions) throws {
         guard let base = OrtGetApiBase()?.pointee, let api = base.GetApi(UInt32(ORT_API_VERSION)) else {
             throw EdgeFailure("runtime", "the library is older than its header")
         }
+        (self.provider, self.options) = (provider, options)
+        // Read when the environment is made, before DisableTelemetryEvents can be called.
+        setenv("ORT_DISABLE_TELEMETRY", "1", 1)
         self.api = api.pointee
         version = base.GetVersionString().map { String(cString: $0) } ?? ""
         environment = try Self.make(self.api, "runtime") {
@@ -25,6 +31,11 @@ final class EdgeRuntime {
 
     deinit {
         api.ReleaseEnv(environment)
+    }
+
+    /// An .ort file was optimized when it was made; an .onnx file gets what is asked for.
+    var optimization: String {
+        EdgeModel.artifact.hasSuffix(".ort") ? "disabled" : options.optimization
     }
 
     func check(_ stage: String, _ status: OpaquePointer?) throws {
@@ -38,17 +49,16 @@ final class EdgeRuntime {
         try Self.make(api, stage, call)
     }
 
-    func open(_ model: URL, _ options: EdgeOptions, optimization: String) throws -> EdgeSession {
+    func open(_ bundle: EdgeBundle) throws -> any EdgeSession {
         let settings = try make("load") { api.CreateSessionOptions($0) }
         defer { api.ReleaseSessionOptions(settings) }
-        try set(settings, options, optimization)
+        try set(settings)
+        let (model, cached) = try attach(settings, bundle)
         let session = try make("load") { api.CreateSession(environment, model.path, settings, $0) }
-        return try EdgeSession(self, session)
+        return try EdgeOrtSession(self, session, cached: cached)
     }
 
-    private func set(
-        _ settings: OpaquePointer, _ options: EdgeOptions, _ optimization: String
-    ) throws {
+    private func set(_ settings: OpaquePointer) throws {
         let levels = [
             "disabled": ORT_DISABLE_ALL, "basic": ORT_ENABLE_BASIC,
             "extended": ORT_ENABLE_EXTENDED, "all": ORT_ENABLE_ALL,
@@ -59,14 +69,57 @@ final class EdgeRuntime {
         try check("load", api.SetSessionGraphOptimizationLevel(settings, level))
         try check("load", api.SetInterOpNumThreads(settings, 1))
         try check("load", api.SetIntraOpNumThreads(settings, Int32(options.threads)))
-        guard options.provider == "CPUExecutionProvider" else {
-            throw EdgeFailure("runtime", "\(options.provider) is not in this app")
-        }
-        if let profile = options.profile {
-            let place = options.output?.appendingPathComponent(profile).path ?? profile
+        if let place = options.profilePrefix {
             try check("load", api.EnableProfiling(settings, place))
         }
     }
+
+    // MARK: providers
+
+    /// Names the provider to the session: the model that is for it, and whether the folder of what
+    /// it compiled is there already. Nodes that it does not take run on the CPU.
+    private func attach(_ settings: OpaquePointer, _ bundle: EdgeBundle) throws -> (URL, Bool?) {
+        if provider.name == "CPUExecutionProvider" { return (bundle.model, nil) }
+        guard let coreml = EdgeModel.coreml, let artifact = coreml.artifact else {
+            throw EdgeFailure("bundle", "the bundle holds nothing for \(options.provider)")
+        }
+        let model = bundle.root.appendingPathComponent(artifact)
+        switch provider.name {
+        case "XnnpackExecutionProvider":
+            try useXnnpack(settings)
+            return (model, nil)
+        case "CoreMLExecutionProvider":
+            var told = coreml.options
+            if let units = provider.units { told["MLComputeUnits"] = units }
+            if let cache = options.cache { told["ModelCacheDirectory"] = cache.path }
+            try append(settings, "CoreML", told)
+            let kept = options.cache?.appendingPathComponent(coreml.key).path
+            return (model, kept.map(FileManager.default.fileExists(atPath:)))
+        default:
+            throw EdgeFailure("runtime", "\(options.provider) is not in this app")
+        }
+    }
+
+    /// XNNPACK has threads of its own; the session's would wait for them and take their cores.
+    private func useXnnpack(_ settings: OpaquePointer) throws {
+        try check("load", api.SetIntraOpNumThreads(settings, 1))
+        let spin = "session.intra_op.allow_spinning"
+        try check("load", api.AddSessionConfigEntry(settings, spin, "0"))
+        try append(settings, "XNNPACK", ["intra_op_num_threads": String(options.threads)])
+    }
+
+    private func append(_ settings: OpaquePointer, _ name: String, _ told: [String: String]) throws {
+        let pairs = told.sorted { $0.key < $1.key }
+        let words = pairs.flatMap { [strdup($0.key), strdup($0.value)] }
+        defer { words.forEach { free($0) } }
+        let keys = stride(from: 0, to: words.count, by: 2).map { UnsafePointer(words[$0]) }
+        let values = stride(from: 1, to: words.count, by: 2).map { UnsafePointer(words[$0]) }
+        let status = api.SessionOptionsAppendExecutionProvider(
+            settings, name, keys, values, keys.count)
+        try check("runtime", status)
+    }
+
+    // MARK: status
 
     private static func check(_ api: OrtApi, _ stage: String, _ status: OpaquePointer?) throws {
         guard let status else { return }
@@ -86,15 +139,17 @@ final class EdgeRuntime {
     }
 }
 
-/// One open session.
-final class EdgeSession {
-    let outputNames: [String]
+/// One open session of ONNX Runtime.
+final class EdgeOrtSession: EdgeSession {
+    let cached: Bool?
+    private let outputNames: [String]
     private let runtime: EdgeRuntime
     private let session: OpaquePointer
+    private var given: EdgeValues
+    private var made: EdgeValues
 
-    init(_ runtime: EdgeRuntime, _ session: OpaquePointer) throws {
-        self.runtime = runtime
-        self.session = session
+    init(_ runtime: EdgeRuntime, _ session: OpaquePointer, cached: Bool?) throws {
+        (self.runtime, self.session, self.cached) = (runtime, session, cached)
         var allocator: UnsafeMutablePointer<OrtAllocator>?
         try runtime.check("load", runtime.api.GetAllocatorWithDefaultOptions(&allocator))
         var count = 0
@@ -107,22 +162,47 @@ final class EdgeSession {
             defer { _ = runtime.api.AllocatorFree(allocator, name) }
             return String(cString: name)
         }
+        given = EdgeValues(runtime, names: [])
+        made = EdgeValues(runtime, names: outputNames)
     }
 
     deinit {
         runtime.api.ReleaseSession(session)
     }
 
-    /// One call of the runtime and nothing else; `outputs` that are nil are made by it.
-    @inline(__always)
-    func run(_ inputs: EdgeValues, _ outputs: EdgeValues) throws {
+    func feed(_ inputs: [EdgeTensor], _ data: [Data]) throws {
+        given = EdgeValues(runtime, names: inputs.map(\.name))
+        for (index, input) in inputs.enumerated() {
+            try given.bind(
+                index, dtype: input.dtype, shape: input.shape, data[index],
+                byteCount: data[index].count)
+        }
+    }
+
+    func run() throws {
         let status = runtime.api.Run(
-            session, nil, inputs.names, inputs.values, inputs.count, outputs.names, outputs.count,
-            outputs.values)
+            session, nil, given.names, given.values, given.count, made.names, made.count,
+            made.values)
         if status != nil { try runtime.check("run", status) }
     }
 
-    /// Ends profiling; the file that it wrote.
+    func outputs() throws -> [EdgeOutput] {
+        try outputNames.enumerated().map { try made.output($0.offset, name: $0.element) }
+    }
+
+    func pin(_ outputs: [EdgeOutput]) throws {
+        made = EdgeValues(runtime, names: outputNames)
+        for (index, output) in outputs.enumerated() where !output.bytes.isEmpty {
+            try made.bind(
+                index, dtype: output.dtype, shape: output.shape, nil,
+                byteCount: output.bytes.count)
+        }
+    }
+
+    func release() {
+        made.releaseMade()
+    }
+
     func endProfiling() throws -> String {
         var allocator: UnsafeMutablePointer<OrtAllocator>?
         try runtime.check("run", runtime.api.GetAllocatorWithDefaultOptions(&allocator))

@@ -1,11 +1,13 @@
-import Darwin
+import Foundation
 
 /// What the system says of this process.
 enum EdgeSystem {
     #if os(iOS)
     static let os = "ios"
-    #else
+    #elseif os(macOS)
     static let os = "macos"
+    #else
+    static let os = "linux"
     #endif
 
     #if arch(arm64)
@@ -14,12 +16,32 @@ enum EdgeSystem {
     static let arch = "x86_64"
     #endif
 
+    /// The system's release, such as 18.1.0.
+    static var release: String {
+        let version = ProcessInfo.processInfo.operatingSystemVersion
+        return "\(version.majorVersion).\(version.minorVersion).\(version.patchVersion)"
+    }
+
     /// Nanoseconds of a clock that only goes forward.
     @inline(__always)
-    static func now() -> Int { Int(clock_gettime_nsec_np(CLOCK_UPTIME_RAW)) }
+    static func now() -> Int {
+        #if canImport(Darwin)
+        return Int(clock_gettime_nsec_np(CLOCK_UPTIME_RAW))
+        #else
+        var time = timespec()
+        clock_gettime(CLOCK_MONOTONIC, &time)
+        return time.tv_sec * 1_000_000_000 + time.tv_nsec
+        #endif
+    }
 
     /// Peak resident memory since the start in bytes; a process cannot reset it.
-    static func peakBytes() -> Int { usage().ru_maxrss }
+    static func peakBytes() -> Int {
+        #if canImport(Darwin)
+        return usage().ru_maxrss
+        #else
+        return usage().ru_maxrss * 1024
+        #endif
+    }
 
     /// Processor time of this process in nanoseconds; the kernel counts in microseconds.
     static func cpuNs() -> Int {
@@ -34,7 +56,11 @@ enum EdgeSystem {
 
     private static func usage() -> rusage {
         var used = rusage()
+        #if canImport(Darwin)
         getrusage(RUSAGE_SELF, &used)
+        #else
+        getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &used)
+        #endif
         return used
     }
 }

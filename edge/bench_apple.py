@@ -1,0 +1,160 @@
+"""Measure every way that an iOS bundle can run its model, on a Mac or on a phone behind it.
+
+Each way is one measurement of ``edge.bench`` with a provider of its own. A way that the device
+does not have (a runtime without XNNPACK, a system before iOS 16) is told and left out; one that
+computes something else than the source is told as that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from edge import bench, errors, log
+from edge.devices.base import Device
+from edge.parity import Tolerance
+from edge.results import Size, Sizes
+from edge.tools import xcode, xcode_build
+from edge.tools.xcode import Phone
+from edge.tools.xcode_phone import PhoneDevice
+
+CPU = "CPUExecutionProvider"
+NATIVE = "coreml:"
+IN_SYSTEM = Size(0, 0)
+COLD = "cold_load_ns"  # key of a record's options, for edge.report_sides
+
+
+@dataclass(frozen=True)
+class Way:
+    """A provider, what its model and runtime take, and what its outputs are held to."""
+
+    provider: str
+    sizes: Sizes
+    tolerance: Tolerance
+
+    @property
+    def profiled(self) -> bool:
+        """Whether the health run counts the nodes that the provider took."""
+        return self.provider != CPU and not self.provider.startswith(NATIVE)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What became of a way: its measurement, or why there is none."""
+
+    way: Way
+    measurement: bench.Measurement | None
+    trouble: errors.EdgeError | None = None
+
+    def cold(self) -> dict[str, int]:
+        """For a record's options: the load that compiled, which is the health run's.
+
+        Those that are timed find what it kept. Empty where it found something itself.
+        """
+        run = self.measurement.checked.run if self.measurement else None
+        return {COLD: run.load_ns} if run and run.cached is False else {}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where ways are measured: a device of ``edge.bench``, its runner's words, the bundle there.
+
+    For an app on a phone the runner is any word and the folder any name.
+    """
+
+    device: bench.Device
+    runner: tuple[str, ...]
+    folder: str
+
+
+def on_mac(mac: Device, release: str, digest: str) -> Spot:
+    """The Mac itself: the runner is built there, of the release that lies there."""
+    place = xcode_build.prepare(mac, release, digest)
+    return Spot(mac, (xcode_build.tool(mac, place),), place.bundle)
+
+
+def on_phone(mac: Device, release: str, digest: str, wanted: str, team: str) -> tuple[Spot, Phone]:
+    """The phone of that name behind the Mac (the only one without): the app is built and installed.
+
+    Raises :class:`errors.Unavailable` where there is no such phone, before anything is built.
+    """
+    place = xcode_build.prepare(mac, release, digest)
+    phone = xcode.choose(xcode.phones(mac, place.scratch), wanted, mac.settings.name)
+    app = xcode_build.app(mac, place, phone, team)
+    return Spot(PhoneDevice(mac, place, phone, app), (app,), "bundle"), phone
+
+
+def ways(manifest: Mapping[str, Any], wanted: Sequence[str] = ()) -> tuple[Way, ...]:
+    """The ways of an ``ios`` bundle, all or those of the providers ``wanted``.
+
+    Raises :class:`errors.UsageError` for a bundle that has none, or not that one.
+    """
+    coreml = manifest["runtime"].get("coreml")
+    known = coreml.get("ways") if isinstance(coreml, dict) else None
+    if not isinstance(known, list) or not known:
+        raise errors.UsageError(
+            "the bundle does not say how its model can be run on Apple's systems",
+            remedy="build it again: edge build --target ios",
+        )
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        raise errors.UsageError(
+            f"the bundle cannot be run by {missing[0]}",
+            remedy=errors.did_you_mean(missing[0], known),
+        )
+    return tuple(_way(manifest, coreml, name) for name in wanted or known)
+
+
+def _way(manifest: Mapping[str, Any], coreml: Mapping[str, Any], name: str) -> Way:
+    runtime = _size(manifest["sizes"]["runtime"])
+    tolerance = Tolerance(**manifest["tolerance"])
+    if name == CPU:
+        return Way(name, _sizes(manifest["sizes"]["artifact"], runtime), tolerance)
+    if name.startswith(NATIVE):
+        native = coreml["native"]
+        limits = Tolerance(**native["tolerance"])
+        return Way(name, _sizes(native["size"], IN_SYSTEM), limits)
+    return Way(name, _sizes(coreml["provider"]["size"], runtime), tolerance)
+
+
+def _size(entry: Mapping[str, Any] | None) -> Size | None:
+    return None if entry is None else Size(int(entry["raw"]), int(entry["compressed"]))
+
+
+def _sizes(artifact: Mapping[str, Any], runtime: Size | None) -> Sizes:
+    model = Size(int(artifact["raw"]), int(artifact["compressed"]))
+    both = None
+    if runtime is not None:
+        both = Size(model.raw + runtime.raw, model.compressed + runtime.compressed)
+    return Sizes(model, runtime, both)
+
+
+def measure(
+    spot: Spot,
+    chosen: Sequence[Way],
+    golden: Path,
+    context: bench.Context,
+    options: bench.BenchOptions,
+) -> list[Taken]:
+    """Check and time each way in turn; one that fails does not end the others.
+
+    Raises :class:`errors.DeviceUnreachable` when the device is gone.
+    """
+    taken = []
+    for way in chosen:
+        release = bench.Release(spot.folder, spot.runner, golden, way.tolerance)
+        asked = replace(
+            options, provider=way.provider, least_nodes=0.0, least_time=0.0,
+            profile=options.profile and way.profiled,
+        )  # fmt: skip
+        log.say(f"{way.provider}:")
+        try:
+            taken.append(Taken(way, bench.bench(spot.device, release, context, asked)))
+        except errors.DeviceUnreachable:
+            raise
+        except (errors.RunFailed, errors.ParityFailed) as error:
+            log.warn(f"{way.provider}: {error.message}")
+            taken.append(Taken(way, None, error))
+    return taken

@@ -1,0 +1,72 @@
+"""Build a bundle's runner on a Mac: the program for the Mac itself, or the app for a phone.
+
+Both are built in a copy of the release, since Xcode writes into the projects that it opens.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from edge import errors
+from edge.devices.base import SHORT, Device, device_path
+from edge.tools import xcode
+from edge.tools.xcode import BUILD, Phone
+
+TOOL = "edge-bench"
+APP = "EdgeBenchApp"
+_TEAM = re.compile(r"[0-9A-Z]{10}")
+_BUNDLE_ID = re.compile(r"[0-9A-Za-z.-]{3,155}")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a release is built on a Mac: its copy, and a scratch folder of its own."""
+
+    bundle: str
+    scratch: str
+
+
+def prepare(mac: Device, release: str, digest: str) -> Place:
+    """A fresh copy of the release beside what was built before."""
+    scratch = f"{device_path(mac.settings.folder)}/xcode/{digest[:16]}"
+    place = Place(f"{scratch}/bundle", scratch)
+    mac.make_folder(scratch)
+    mac.remove_folder(place.bundle)
+    mac.run(["cp", "-R", release, place.bundle], timeout=5 * SHORT)
+    return place
+
+
+def tool(mac: Device, place: Place) -> str:
+    """Path of the runner's program for the Mac."""
+    words = ["swift", "build", "--package-path", f"{place.bundle}/app/EdgeBenchTool"]
+    words += ["--scratch-path", f"{place.scratch}/tool", "-c", "release"]
+    xcode.run(mac, words, timeout=BUILD, doing="build the runner")
+    shown = xcode.run(mac, [*words, "--show-bin-path"], timeout=xcode.ASK, doing="find the runner")
+    lines = shown.stdout.strip().splitlines()
+    if not lines:
+        raise errors.RunFailed(f"swift on {mac.settings.name} does not say where it builds")
+    return f"{lines[-1].strip()}/{TOOL}"
+
+
+def app(mac: Device, place: Place, phone: Phone, team: str) -> str:
+    """Build the app, install it on the phone, and return its bundle identifier."""
+    if not _TEAM.fullmatch(team):
+        raise errors.ConfigError(
+            f"{team!r} is no development team's identifier",
+            remedy="ten letters and digits: developer.apple.com, Membership details",
+        )
+    built = f"{place.scratch}/app"
+    words = ["xcodebuild", "build", "-project", f"{place.bundle}/app/{APP}/{APP}.xcodeproj"]
+    words += ["-scheme", APP, "-configuration", "Release", "-derivedDataPath", built]
+    words += ["-destination", "generic/platform=iOS", "-allowProvisioningUpdates"]
+    xcode.run(mac, [*words, f"DEVELOPMENT_TEAM={team}"], timeout=BUILD, doing="build the app")
+    product = f"{built}/Build/Products/Release-iphoneos/{APP}.app"
+    install = ("device", "install", "app", "--device", phone.identifier, product)
+    told = xcode.asked(mac, install, place.scratch, doing=f"install the app on {phone.name}")
+    apps = told.get("installedApplications")
+    first = apps[0] if isinstance(apps, list) and apps else {}
+    found = first.get("bundleID") if isinstance(first, dict) else None
+    if not isinstance(found, str) or not _BUNDLE_ID.fullmatch(found):
+        raise errors.RunFailed(f"devicectl on {mac.settings.name} does not say what it installed")
+    return found

@@ -1,0 +1,90 @@
+"""A phone behind a Mac as a device that ``edge.bench`` can measure on: it runs one app.
+
+The app's record and outputs lie in its Documents folder, from where ``devicectl`` copies them to
+the Mac; folders of the protocol's arguments mean nothing to it and are made of no one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from edge import errors
+from edge.devices.base import OUTPUT_LIMIT, Device, DeviceSettings
+from edge.process import Completed
+from edge.tools import xcode
+from edge.tools.xcode import DEVICECTL, Phone
+from edge.tools.xcode_build import Place
+
+
+class PhoneDevice:
+    """What ``edge.bench`` uses of a device, on a phone."""
+
+    def __init__(self, mac: Device, place: Place, phone: Phone, app: str) -> None:
+        self._mac, self._place, self._phone, self._app = mac, place, phone, app
+
+    @property
+    def settings(self) -> DeviceSettings:
+        """The Mac's, under the phone's name."""
+        return replace(self._mac.settings, name=self._phone.name)
+
+    def run(
+        self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"", check: bool = True
+    ) -> Completed:
+        """Start the app with the runner's arguments; its record is what it would have printed.
+
+        ``argv[0]`` stands for the app. Raises :class:`errors.RunFailed` where the app could not
+        be started or left no record.
+        """
+        del stdin
+        record = f"edge-{secrets.token_hex(8)}.jsonl"
+        words = [*DEVICECTL, "device", "process", "launch", "--console", "--terminate-existing"]
+        words += ["--device", self._phone.identifier, self._app, "--run", "--record", record]
+        done = self._mac.run([*words, *arguments(argv[1:])], timeout=timeout, check=False)
+        try:
+            said = self._read(record)
+        except errors.RunFailed:
+            if done.returncode != 0:
+                xcode.refuse(self._mac, done, doing=self._doing)
+            raise
+        if check and done.returncode != 0:
+            xcode.refuse(self._mac, done, doing=self._doing)
+        return Completed(done.argv, done.returncode, said, done.stderr, done.seconds)
+
+    @property
+    def _doing(self) -> str:
+        return f"run the app on {self._phone.name}"
+
+    def get(self, remote: str, local: Path, *, limit: int) -> None:
+        """Fetch a file of the app's Documents by its name."""
+        name = PurePosixPath(remote).name
+        there = f"{self._place.scratch}/{name}"
+        copied = [*DEVICECTL, "device", "copy", "from", "--device", self._phone.identifier]
+        copied += ["--domain-type", "appDataContainer", "--domain-identifier", self._app]
+        copied += ["--source", f"Documents/{name}", "--destination", there]
+        xcode.run(self._mac, copied, timeout=xcode.ASK, doing=f"copy {name} from the phone")
+        self._mac.get(there, local, limit=limit)
+
+    def make_folder(self, path: str) -> None:
+        """Nothing: the app has one folder, and it is there."""
+
+    def remove_folder(self, path: str) -> None:
+        """Nothing: outputs of the next run take the place of these."""
+
+    def _read(self, record: str) -> str:
+        with tempfile.TemporaryDirectory(prefix="edge-phone-") as folder:
+            local = Path(folder) / record
+            self.get(record, local, limit=OUTPUT_LIMIT)
+            return local.read_text("utf-8", "replace")
+
+
+def arguments(words: Sequence[str]) -> list[str]:
+    """The runner's arguments as the app takes them: a profile's prefix is a mere name there."""
+    told = list(words)
+    for at, word in enumerate(told[:-1]):
+        if word == "--profile":
+            told[at + 1] = PurePosixPath(told[at + 1]).name
+    return told
