@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from edge import bundle, config, errors, log
+from edge import bundle, config, errors, log, process
 from edge.assemble import Made, closed, made
 from edge.choice_record import ChoiceRecord, path_beside
 from edge.context import Context
@@ -103,9 +102,11 @@ def _build(context: Context) -> list[Outcome]:
         ]
     # Times mean nothing beside another target's conversions.
     alone = any(target.precision == "auto" for target in request.targets)
-    with ThreadPoolExecutor(max_workers=1 if alone else max(1, request.jobs)) as pool:
-        rows = pool.map(lambda target: _build_target(context, target, prepared), request.targets)
-        return [outcome for row in rows for outcome in row]
+    most = 1 if alone else max(1, request.jobs)
+    rows = process.in_threads(
+        lambda target: _build_target(context, target, prepared), request.targets, most
+    )
+    return [outcome for row in rows for outcome in row]
 
 
 def _prepare_all(context: Context) -> tuple[list[Prepared], dict[str, errors.EdgeError]]:
@@ -123,8 +124,7 @@ def _prepare_all(context: Context) -> tuple[list[Prepared], dict[str, errors.Edg
             failures[spec.name] = _io(f"model {spec.name}", error)
         return None
 
-    with ThreadPoolExecutor(max_workers=max(1, context.request.jobs)) as pool:
-        found = list(pool.map(one, context.request.models))
+    found = process.in_threads(one, context.request.models, max(1, context.request.jobs))
     return [each for each in found if each is not None], failures
 
 

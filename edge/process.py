@@ -20,14 +20,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from edge import errors
 
+S = TypeVar("S")
+T = TypeVar("T")
 TAIL_LINES = 12
+WAKE = 0.2  # seconds in which a signal is seen at the latest
 LAST_PART = 1 << 16  # bytes of a log that are looked at
 _alive: set[subprocess.Popen[bytes]] = set()
 _stopping: list[bool] = []
@@ -179,6 +182,25 @@ def stop_all() -> None:
     for child in tuple(_alive):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
+
+
+def in_threads(work: Callable[[S], T], items: Iterable[S], most: int) -> list[T]:
+    """``work`` of each item, in their order, in at most ``most`` threads.
+
+    The main thread waits in short steps: the system gives a signal to any thread, but Python's
+    handler runs in the main one alone, and a wait without an end would not come to it.
+    """
+    from concurrent.futures import ThreadPoolExecutor, wait
+
+    with ThreadPoolExecutor(most) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            while wait(futures, timeout=WAKE).not_done:
+                pass
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        return [future.result() for future in futures]
 
 
 def _kill_group(child: subprocess.Popen[bytes]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -171,3 +172,57 @@ def test_an_error_in_a_child_is_the_same_error_here() -> None:
 def test_a_crash_in_a_child_is_a_failed_step_with_its_last_lines() -> None:
     with pytest.raises(errors.StepFailed, match=r"SIGSEGV.*\nabout to die"):
         process.run_python("tests.test_process:crash", {}, timeout=30)
+
+
+# ------------------------------------------------------------------------------------ threads
+def test_results_keep_the_order_of_their_items() -> None:
+    def slow_first(item: int) -> int:
+        time.sleep(0.05 if item == 0 else 0)
+        return item * 10
+
+    assert process.in_threads(slow_first, range(4), 3) == [0, 10, 20, 30]
+    assert process.in_threads(slow_first, [], 1) == []
+
+
+def test_what_a_thread_raises_is_raised_here() -> None:
+    def refuse(item: int) -> int:
+        raise errors.RunFailed(f"no {item}")
+
+    with pytest.raises(errors.RunFailed, match="no 7"):
+        process.in_threads(refuse, [7], 1)
+
+
+def test_a_signal_that_a_thread_is_given_is_seen() -> None:
+    """Its handler runs in the main thread, which waits for the other one."""
+    seen = threading.Event()
+    before = signal.signal(signal.SIGUSR1, lambda *_: seen.set())
+
+    def given(_: int) -> bool:
+        time.sleep(0.5)  # the main thread waits by then
+        signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+        return seen.wait(5)
+
+    try:
+        assert process.in_threads(given, [0], 1) == [True]
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_work_that_did_not_begin_does_not_after_a_stop() -> None:
+    begun = []
+
+    def stop(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    def work(item: int) -> None:
+        begun.append(item)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+        time.sleep(2 * process.WAKE)
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            process.in_threads(work, range(5), 1)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert begun == [0]

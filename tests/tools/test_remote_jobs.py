@@ -29,9 +29,8 @@ pytestmark = pytest.mark.ssh
 # edge as it is interrupted: the signal's handler of the command line, work in a pool's thread.
 DRIVER = """\
 import json, signal, sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from edge import cli
+from edge import cli, process
 from edge.devices import open_device
 from edge.tools import remote_build
 from tests.tools import mini_ort
@@ -46,8 +45,7 @@ def build():
                               folder / "scratch", folder / "log")
 
 if said["pool"]:
-    with ThreadPoolExecutor(1) as pool:
-        list(pool.map(lambda _: build(), [0]))
+    process.in_threads(lambda _: build(), [0], 1)
 else:
     build()
 """
