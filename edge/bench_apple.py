@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from edge import bench, errors, log
+from edge import bench, errors, log, protocol
 from edge.devices.base import Device
 from edge.parity import Tolerance
 from edge.results import Size, Sizes
@@ -23,6 +23,7 @@ from edge.tools.xcode_phone import PhoneDevice
 CPU = "CPUExecutionProvider"
 NATIVE = "coreml:"
 IN_SYSTEM = Size(0, 0)
+ABSENT = f"{protocol.FAILED} (runtime)"  # the stage in which a runner finds that out
 COLD = "cold_load_ns"  # key of a record's options, for edge.report_sides
 
 
@@ -47,6 +48,11 @@ class Taken:
     way: Way
     measurement: bench.Measurement | None
     trouble: errors.EdgeError | None = None
+
+    @property
+    def absent(self) -> bool:
+        """Whether the device just does not have this way: its runtime or system is without it."""
+        return self.trouble is not None and self.trouble.message.startswith(ABSENT)
 
     def cold(self) -> dict[str, int]:
         """For a record's options: the load that compiled, which is the health run's.
@@ -84,6 +90,12 @@ def on_phone(mac: Device, release: str, digest: str, wanted: str, team: str) -> 
     phone = xcode.choose(xcode.phones(mac, place.scratch), wanted, mac.settings.name)
     app = xcode_build.app(mac, place, phone, team)
     return Spot(PhoneDevice(mac, place, phone, app), (app,), "bundle"), phone
+
+
+def has_ways(manifest: Mapping[str, Any]) -> bool:
+    """Whether it is the manifest of a bundle whose model has several ways to be run."""
+    coreml = manifest["runtime"].get("coreml")
+    return isinstance(coreml, dict) and bool(coreml.get("ways"))
 
 
 def ways(manifest: Mapping[str, Any], wanted: Sequence[str] = ()) -> tuple[Way, ...]:

@@ -15,19 +15,29 @@ from edge.options import (
     DEFAULT_CONFIG,
     ConfigOption,
     DeviceOption,
+    IterationsOption,
     JsonOption,
+    MinSecondsOption,
     ModelOption,
     NameOption,
     OutputOption,
+    ProfileOption,
+    ProviderOption,
+    QuickOption,
+    RepeatsOption,
     ResultsOption,
     RunnerOption,
     TargetArgument,
+    ThreadsOption,
     VersionOption,
     say_json,
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from edge.project import Project
+    from edge.results import Record
 
 
 def deploy(
@@ -119,25 +129,18 @@ def measure(
     model_version: VersionOption = "",
     output: OutputOption = "",
     runner: RunnerOption = "",
-    threads: Annotated[int, typer.Option("--threads", min=0, help="Default: [bench].")] = 0,
-    iterations: Annotated[
-        int, typer.Option("--iterations", min=0, help="At least so many runs a process.")
-    ] = 0,
-    min_seconds: Annotated[
-        float, typer.Option("--min-seconds", min=0, help="At least so long a process.")
-    ] = 0,
-    repeats: Annotated[int, typer.Option("--repeats", min=0, help="Fresh processes.")] = 0,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="30 runs of one process, no minimum time.")
-    ] = False,
-    profile: Annotated[
-        bool, typer.Option("--profile", help="Also prove which provider ran each node.")
-    ] = False,
+    provider: ProviderOption = [],
+    threads: ThreadsOption = 0,
+    iterations: IterationsOption = 0,
+    min_seconds: MinSecondsOption = 0,
+    repeats: RepeatsOption = 0,
+    quick: QuickOption = False,
+    profile: ProfileOption = False,
     results: ResultsOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Bring what is missing, check the golden samples on the device, measure, keep the record."""
-    from edge import field, report
+    from edge import field, field_apple, report, report_sides
     from edge.devices import open_device
     from edge.project import Said, load
     from edge.results import Results, to_json
@@ -150,23 +153,36 @@ def measure(
         "repeats": repeats,
     }
     _warn_of_older_bundles(project, target, output)
-    where = field.settings(device, project.device(device), project.base)
+    spec = project.device(device)
+    where = field.settings(device, spec, project.base)
     database = Results(project.results(results))
-    records = []
+    records: list[Record] = []
+    troubles: list[errors.EdgeError] = []
     with open_device(where) as there:
         for folder in project.bundles(target, output):
             what = field.read(folder)
             options = field.options(
                 project.file.bench, what, where, said, quick=quick, profile=profile
             )
-            record, taken = field.measure(there, what, options, runner)
-            database.add(record, taken.loops)
-            records.append(record)
+            found = field_apple.measured(there, what, spec, options, runner, provider)
+            for record, taken in found.records:
+                database.add(record, taken.loops)
+                records.append(record)
+            troubles += found.troubles
     report.show(report.compare(records, ()))
+    report_sides.show(report_sides.sides(records))
     if as_json:
         say_json([to_json(record) for record in records])
+    _end(records, troubles)
+
+
+def _end(records: Sequence[Record], troubles: Sequence[errors.EdgeError]) -> None:
+    """The exit code, and why; not raised: the records are whole, standard output one document."""
+    for trouble in troubles:
+        log.error(trouble.message, trouble.remedy)
+    if troubles:
+        raise typer.Exit(troubles[0].exit_code)
     if not all(record.verdict for record in records):
-        # Not raised: the records are whole, and standard output holds one document.
         log.error(
             "the measurement allows no verdict; its evidence is in the table",
             "quiet the device, cool it down, or measure longer (--min-seconds, --repeats)",
@@ -184,25 +200,28 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Compare targets and devices: sizes, load, latency, memory, parity; precisions tried."""
-    from edge import field, report, report_files, report_variants
+    from edge import field, report, report_files, report_sides, report_variants
     from edge.project import Said, load
     from edge.results import Results
 
     project = load(config, Said())
     folder = project.output(output)
-    found = report.compare(Results(project.results(results)).latest(), field.built_bundles(folder))
+    records = Results(project.results(results)).latest()
+    found = report.compare(records, field.built_bundles(folder))
+    sides = report_sides.sides(records)
     choices = report_variants.read_all(folder)
     if not (found or choices):
         raise errors.UsageError(
             f"there is nothing to compare in {folder}", remedy="edge build, then edge bench"
         )
     report.show(found)
+    report_sides.show(sides)
     report_variants.show(choices)
     for path in write:
-        report_files.write(path, found, choices)
+        report_files.write(path, found, choices, sides)
         log.say(f"wrote {path}")
     if as_json:
-        sys.stdout.write(report_files.to_json(found, choices))
+        sys.stdout.write(report_files.to_json(found, choices, sides))
 
 
 def devices(config: ConfigOption = DEFAULT_CONFIG, as_json: JsonOption = False) -> None:

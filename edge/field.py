@@ -51,6 +51,11 @@ class Bundle:
         return misfit.called(self.manifest)
 
     @property
+    def golden(self) -> Path:
+        """Its golden samples."""
+        return self.folder / "samples"
+
+    @property
     def tolerance(self) -> Tolerance:
         """The target's tolerance."""
         return Tolerance(**self.manifest["tolerance"])
@@ -117,7 +122,7 @@ def install(
         device.make_folder(options.cache)
 
     def health(there: Device, folder: str) -> None:
-        bench.check(there, folder, _words(runner, folder), _golden(what), what.tolerance, options)
+        bench.check(there, folder, _words(runner, folder), what.golden, what.tolerance, options)
 
     doing = "deploy" if activate else "bring"
     with log.step(f"{doing} {called} to {where}") as running:
@@ -125,16 +130,12 @@ def install(
         sent = f"{log.human_bytes(done.sent_bytes)} of {log.human_bytes(done.total_bytes)} sent"
         running.note = sent
     folder = done.release_dir
-    release = bench.Release(folder, _words(runner, folder), _golden(what), what.tolerance)
+    release = bench.Release(folder, _words(runner, folder), what.golden, what.tolerance)
     return done, release, ready.facts
 
 
 def _words(runner: Runner, folder: str) -> tuple[str, ...]:
     return (*runner.words, f"{folder}/{runner.file}")
-
-
-def _golden(what: Bundle) -> Path:
-    return what.folder / "samples"
 
 
 def measure(
@@ -150,12 +151,13 @@ def measure(
         log.say(f"  nodes by provider: {placement.text(taken.checked.providers)}")
     if not taken.deterministic:
         log.say("  outputs differ from process to process; those of the first were checked")
-    return _record(device.settings.name, what, facts, taken), taken
+    return record(device.settings.name, what, asdict(facts), taken), taken
 
 
-def _record(
-    device: str, what: Bundle, facts: probe.DeviceFacts, taken: bench.Measurement
+def record(
+    device: str, what: Bundle, facts: Mapping[str, Any], taken: bench.Measurement
 ) -> results.Record:
+    """A measurement for the database: of the bundle ``what``, on a device that is ``facts``."""
     known = built(what.manifest, what.digest)
     env = taken.checked.run.env
     return results.Record(
@@ -168,7 +170,7 @@ def _record(
         device=device,
         runner=env.runner,
         runtime=f"{env.runtime} {env.version}",
-        facts=asdict(facts),
+        facts=facts,
         before=taken.before,
         after=taken.after,
         options=_options(taken),

@@ -73,7 +73,25 @@ JobsOption = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Targets bu
 
 DeviceOption = Annotated[str, typer.Option("--device", "-d", help="A name of devices.toml.")]
 RunnerOption = Annotated[
-    str, typer.Option("--runner", help="c, python or node; default: the bundle's first.")
+    str, typer.Option("--runner", help="c, python, node or swift; default: the bundle's first.")
+]
+ProviderOption = Annotated[
+    list[str],
+    typer.Option("--provider", help="Of an app's ways to run its model, these; may be repeated."),
+]
+ThreadsOption = Annotated[int, typer.Option("--threads", min=0, help="Default: [bench].")]
+IterationsOption = Annotated[
+    int, typer.Option("--iterations", min=0, help="At least so many runs a process.")
+]
+MinSecondsOption = Annotated[
+    float, typer.Option("--min-seconds", min=0, help="At least so long a process.")
+]
+RepeatsOption = Annotated[int, typer.Option("--repeats", min=0, help="Fresh processes.")]
+QuickOption = Annotated[
+    bool, typer.Option("--quick", help="30 runs of one process, no minimum time.")
+]
+ProfileOption = Annotated[
+    bool, typer.Option("--profile", help="Also prove which provider ran each node.")
 ]
 ResultsOption = Annotated[
     str, typer.Option("--results", help="Database of records; default: .edge/results.db.")

@@ -45,7 +45,12 @@ def can_fall_back(provider: str) -> bool:
 
     OpenVINO compiles for one device, an engine of TensorRT runs as a whole.
     """
-    return provider.endswith(ORT) and provider != CPU
+    return _name(provider).endswith(ORT) and provider != CPU
+
+
+def _name(provider: str) -> str:
+    """As ONNX Runtime calls it: a runner may be told its compute units after a colon."""
+    return provider.partition(":")[0]
 
 
 def read(profile_json: bytes) -> dict[str, Part]:
@@ -101,7 +106,7 @@ def _shares(found: Mapping[str, tuple[int, int]]) -> dict[str, Part]:
 
 def require(found: Placement, provider: str, least_nodes: float, least_time: float) -> None:
     """Raise :class:`errors.RunFailed` where ``provider`` ran less than these shares (0 to 1)."""
-    part = found.get(provider)
+    part = found.get(_name(provider))
     if part and part.node_share >= least_nodes and part.time_share >= least_time:
         return
     least = f"{least_nodes:.4g} of the nodes and {least_time:.4g} of their time"

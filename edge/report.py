@@ -15,6 +15,7 @@ from typing import Any
 
 from edge import errors, log
 from edge.parity import OutputParity
+from edge.placement import CPU
 from edge.results import ModelId, Record, Size, Sizes
 
 DASH = "-"
@@ -48,6 +49,7 @@ class Row:
     device: str | None = None
     runner: str | None = None
     threads: int | None = None
+    provider: str | None = None
     sizes: Sizes | None = None
     load_ns: float | None = None
     first_ns: float | None = None
@@ -71,7 +73,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of one model and one set of golden samples, sorted by target, device and runner."""
+    """Rows of one model and its golden samples by target, device, runner and provider."""
 
     model: ModelId
     samples_sha256: str
@@ -131,7 +133,8 @@ def _group_order(group: tuple[tuple[ModelId, str], list[Row]]) -> tuple[str, ...
 
 
 def _order(row: Row) -> tuple[str, ...]:
-    return (row.target, row.device or "", row.runner or "", row.state, row.record or "")
+    known = (row.device, row.runner, row.provider)
+    return (row.target, *(each or "" for each in known), row.state, row.record or "")
 
 
 def _unmeasured(bundle: Built) -> Row:
@@ -156,6 +159,7 @@ def _measured(record: Record, bundles: Sequence[Built]) -> Row:
         device=record.device,
         runner=record.runner,
         threads=threads if isinstance(threads, int) else None,
+        provider=str(record.options["provider"]) if record.options.get("provider") else None,
         sizes=record.sizes,
         load_ns=float(median(record.load_ns)) if record.load_ns else None,
         first_ns=float(median(record.first_ns)) if record.first_ns else None,
@@ -216,9 +220,12 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _runner(row: Row) -> str:
-    if row.threads is None:
-        return clean(row.runner or DASH)
-    return f"{clean(row.runner or DASH)}, {row.threads} thread{'s' * (row.threads > 1)}"
+    parts = [row.runner or DASH]
+    if row.threads is not None:
+        parts.append(f"{row.threads} thread{'s' * (row.threads > 1)}")
+    if row.provider not in (None, CPU):
+        parts.append(str(row.provider))
+    return clean(", ".join(parts))
 
 
 def clean(text: str) -> str:

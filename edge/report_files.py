@@ -1,4 +1,7 @@
-"""The report as files: comparisons and choices of precision as JSON, CSV, Markdown and HTML."""
+"""The report as files: comparisons, choices of precision, and ONNX Runtime beside Core ML.
+
+As JSON, CSV, Markdown and HTML.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from edge import errors, pareto, report, report_variants
+from edge import errors, pareto, report, report_sides, report_variants
 from edge.choice import Variant
 from edge.choice_record import ChoiceRecord
 from edge.report import Comparison, Row, clean
+from edge.report_sides import Sides
 from edge.results import ModelId, Size
 
-SCHEMA_VERSION = 2  # 2: choices beside comparisons
+SCHEMA_VERSION = 3  # 2: choices beside comparisons; 3: sides, provider of a row
 TEMPLATE = "report"
 PAGE = "report.html"
 FRAME = {
@@ -29,7 +33,11 @@ FRAME = {
 
 
 # --------------------------------------------------------------------------------- JSON
-def to_json(comparisons: Sequence[Comparison], choices: Sequence[ChoiceRecord] = ()) -> str:
+def to_json(
+    comparisons: Sequence[Comparison],
+    choices: Sequence[ChoiceRecord] = (),
+    sides: Sequence[Sides] = (),
+) -> str:
     """All as one JSON text; infinities are strings, what is not known is null."""
     plain = {
         "schema": SCHEMA_VERSION,
@@ -37,6 +45,7 @@ def to_json(comparisons: Sequence[Comparison], choices: Sequence[ChoiceRecord] =
         "choices": [
             record.to_json() for each in report_variants.groups(choices) for record in each.records
         ],
+        "sides": [report_sides.to_json(each) for each in sides],
     }
     text = json.dumps(_finite(plain), indent=2, sort_keys=True, allow_nan=False)
     return text + "\n"
@@ -54,13 +63,19 @@ def _finite(value: Any) -> Any:
 OF_VARIANTS = ("precision", "accuracy", "drop", "metric", "artifact_sha256", "reason")
 
 
-def to_csv(comparisons: Sequence[Comparison], choices: Sequence[ChoiceRecord] = ()) -> str:
+def to_csv(
+    comparisons: Sequence[Comparison],
+    choices: Sequence[ChoiceRecord] = (),
+    sides: Sequence[Sides] = (),
+) -> str:
     """One line a row, plain numbers (ns, bytes), empty where not known; CRLF, as RFC 4180.
 
     ``kind``: ``bundle`` (a target on a device), ``variant`` (a precision that was tried for a
     target; the verdict is ``chosen`` or ``lost``) or ``framework`` (the source's own accuracy).
-    Texts that a spreadsheet would take for a formula begin with an apostrophe.
+    ``sides`` has no line of its own: its ways are rows already. Texts that a spreadsheet would take
+    for a formula begin with an apostrophe.
     """
+    del sides
     text = io.StringIO()
     writer = csv.writer(text)
     columns = list(_flat(_EMPTY, Row("", "")))
@@ -142,12 +157,20 @@ def _safe(value: Any) -> Any:
 
 
 # ----------------------------------------------------------------------------- Markdown
-def to_markdown(comparisons: Sequence[Comparison], choices: Sequence[ChoiceRecord] = ()) -> str:
+def to_markdown(
+    comparisons: Sequence[Comparison],
+    choices: Sequence[ChoiceRecord] = (),
+    sides: Sequence[Sides] = (),
+) -> str:
     """A table for each comparison and each model's precisions, as on the terminal."""
     blocks = [
         _table(report.title(each), report.COLUMNS, [report.cells(row) for row in each.rows])
         for each in comparisons
     ]
+    for side in sides:
+        rows = [report_sides.cells(way) for way in side.ways]
+        answer = _markdown(report_sides.answer(side))
+        blocks.append(f"{_table(side.title, report_sides.COLUMNS, rows)}\n{answer}\n")
     for each in report_variants.groups(choices):
         table = _table(each.title, report_variants.COLUMNS, report_variants.rows(each))
         lines = [f"- {_markdown(line)}\n" for line in report_variants.notes(each)]
@@ -166,7 +189,11 @@ def _markdown(text: str) -> str:
 
 
 # --------------------------------------------------------------------------------- HTML
-def to_html(comparisons: Sequence[Comparison], choices: Sequence[ChoiceRecord] = ()) -> str:
+def to_html(
+    comparisons: Sequence[Comparison],
+    choices: Sequence[ChoiceRecord] = (),
+    sides: Sequence[Sides] = (),
+) -> str:
     """One page that holds all it needs: no script, nothing from elsewhere, well-formed XML."""
     from edge.convert.render import render
     from edge.registry import Registry, product_root
@@ -174,7 +201,7 @@ def to_html(comparisons: Sequence[Comparison], choices: Sequence[ChoiceRecord] =
     template = Registry(product_root()).template(TEMPLATE).path
     variables = {
         "frame": FRAME,
-        "comparisons": [_comparison(each) for each in comparisons],
+        "comparisons": [*map(_comparison, comparisons), *map(_side, sides)],
         "models": [_choices(each) for each in report_variants.groups(choices)],
     }
     with tempfile.TemporaryDirectory(prefix="edge-report-") as folder:
@@ -189,6 +216,17 @@ def _comparison(each: Comparison) -> dict[str, Any]:
         "columns": list(rows[0]),
         "rows": [list(row.values()) for row in rows],
         "evidence": report.evidence(each),
+    }
+
+
+def _side(each: Sides) -> dict[str, Any]:
+    """A table with its answer, as a comparison with its evidence."""
+    rows = [report_sides.stacked(way) for way in each.ways]
+    return {
+        "title": each.title,
+        "columns": list(rows[0]),
+        "rows": [list(row.values()) for row in rows],
+        "evidence": [report_sides.answer(each)],
     }
 
 
@@ -208,7 +246,10 @@ WRITERS = {".json": to_json, ".csv": to_csv, ".md": to_markdown, ".html": to_htm
 
 
 def write(
-    path: Path, comparisons: Sequence[Comparison], choices: Sequence[ChoiceRecord] = ()
+    path: Path,
+    comparisons: Sequence[Comparison],
+    choices: Sequence[ChoiceRecord] = (),
+    sides: Sequence[Sides] = (),
 ) -> None:
     """Write by the suffix: .json, .csv, .md or .html; whole or not at all.
 
@@ -223,7 +264,7 @@ def write(
     part = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(writer(comparisons, choices).encode("utf-8", "replace"))
+        part.write_bytes(writer(comparisons, choices, sides).encode("utf-8", "replace"))
         part.replace(path)
     except OSError as error:
         raise errors.UsageError(f"cannot write {path}: {error.strerror}") from error

@@ -7,8 +7,9 @@ samples are not compared. The last line says whether Core ML is worth it, where 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import median
+from typing import Any
 
 from edge import log
 from edge.bench_apple import COLD
@@ -215,6 +216,30 @@ def _apart(fast: Way, slow: Way) -> bool:
     """Whether the whole interval of one lies below that of the other."""
     high, low = fast.record.summary.high_ns, slow.record.summary.low_ns
     return high is not None and low is not None and high < low
+
+
+def to_json(found: Sides) -> dict[str, Any]:
+    """What the table says, with the ids of its records; times in ns."""
+    ways = [
+        {
+            "provider": way.provider,
+            "target": way.record.target,
+            "record": way.record.id,
+            "load_ns": way.load_ns,
+            "kept_ns": way.kept_ns,
+            "parts": way.parts,
+            "speed": way.speed,
+        }
+        for way in found.ways
+    ]
+    return {
+        "model": asdict(found.model),
+        "samples_sha256": found.samples_sha256,
+        "device": found.device,
+        "threads": found.threads,
+        "ways": ways,
+        "answer": answer(found),
+    }
 
 
 def stacked(way: Way) -> dict[str, str]:

@@ -44,7 +44,7 @@ TABLES = (
 LATEST = """SELECT id, body FROM (
     SELECT id, body, created, rowid AS place, ROW_NUMBER() OVER (
         PARTITION BY model, model_sha256, samples_sha256, target, device, runner,
-            json_extract(body, '$.options.threads')
+            json_extract(body, '$.options.threads'), json_extract(body, '$.options.provider')
         ORDER BY created DESC, rowid DESC) AS age
     FROM records WHERE {filters}) WHERE age = 1 ORDER BY created DESC, place DESC LIMIT ?"""
 ALL = "SELECT id, body FROM records WHERE {filters} ORDER BY created DESC, rowid DESC LIMIT ?"
@@ -157,7 +157,7 @@ class Results:
     def latest(
         self, *, model: str = "", target: str = "", device: str = "", limit: int = MAX_RECORDS
     ) -> tuple[Record, ...]:
-        """The newest of each (model, its hash, samples, target, device, runner, threads)."""
+        """The newest of each model, hash, samples, target, device, runner, threads, provider."""
         return self._query(LATEST, {"model": model, "target": target, "device": device}, limit)
 
     def get(self, record_id: str) -> Record:

@@ -52,4 +52,5 @@ def build(job: Job) -> Bundle:
         # A static framework's size says nothing of what an app grows by.
         runtime_size=None,
         planned=made.planned,
+        cache=bool(coreml.files),
     )

@@ -95,6 +95,21 @@ def test_an_ssh_device_needs_a_host(tmp_path: Path) -> None:
         config.read_devices(path)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('phone = "Jo"', "phone needs team"),
+        ('team = "ab12cd34ef"', "team"),
+        ('team = "A;B"', "team"),
+    ],
+)
+def test_a_phone_needs_the_team_that_signs_its_app(tmp_path: Path, line: str, said: str) -> None:
+    path = tmp_path / "devices.toml"
+    path.write_text(f'[devices.mac]\nkind = "local"\n{line}\n')
+    with pytest.raises(errors.ConfigError, match=said):
+        config.read_devices(path)
+
+
 @given(st.text())
 def test_a_slug_is_always_a_name(text: str) -> None:
     spec = config.check(config.ModelSpec, {"source": "x", "name": config.slug(text)}, "x")

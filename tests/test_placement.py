@@ -159,6 +159,13 @@ def test_a_provider_that_ran_nothing_is_always_a_failure(least: float) -> None:
         placement.require({}, CUDA, least, least)
 
 
+def test_compute_units_are_no_part_of_a_providers_name() -> None:
+    found = {"CoreMLExecutionProvider": Part(1, 90, 0.5, 0.9), CPU: Part(1, 10, 0.5, 0.1)}
+    placement.require(found, "CoreMLExecutionProvider:CPUAndGPU", 0.5, 0.9)
+    with pytest.raises(errors.RunFailed, match="CoreMLExecutionProvider:CPUAndGPU was to run"):
+        placement.require(found, "CoreMLExecutionProvider:CPUAndGPU", 0.6, 0.9)
+
+
 def test_records_keep_nodes_and_shares() -> None:
     assert placement.to_json(HALF)[CUDA] == {
         "nodes": 1, "ns": 25, "node_share": 0.5, "time_share": 0.25,
@@ -168,7 +175,8 @@ def test_records_keep_nodes_and_shares() -> None:
 @pytest.mark.parametrize(
     ("provider", "may"),
     [(CPU, False), ("openvino:GPU", False), ("tensorrt", False), (CUDA, True),
-     ("OpenVINOExecutionProvider", True), ("DmlExecutionProvider", True)],
+     ("OpenVINOExecutionProvider", True), ("DmlExecutionProvider", True),
+     ("CoreMLExecutionProvider:CPUOnly", True), ("coreml:ALL", False)],
 )  # fmt: skip
 def test_nodes_fall_back_under_onnxruntime_alone(provider: str, may: bool) -> None:
     assert placement.can_fall_back(provider) == may

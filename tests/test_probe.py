@@ -62,7 +62,7 @@ def test_recorded_devices(path: Path) -> None:
 def test_there_are_cases_of_all_kinds() -> None:
     assert {path.stem for path in CASES} >= {
         "raspberry-pi-4", "x86-vm", "busybox-router", "android-toybox", "server-h100",
-        "laptop-rtx-3050", "wsl-rtx-5060", "driver-not-loaded", "jetson-agx-orin",
+        "laptop-rtx-3050", "wsl-rtx-5060", "driver-not-loaded", "jetson-agx-orin", "mac-mini-m2",
     }  # fmt: skip
 
 

@@ -123,7 +123,7 @@ def test_json_holds_choices_beside_comparisons() -> None:
         compare([RECORD], []), [X64, NOTHING, decided("a", [ENDLESS], Limits())]
     )
     data = json.loads(text, parse_constant=pytest.fail)
-    assert data["schema"] == 2
+    assert data["schema"] == 3
     assert [choice["target"] for choice in data["choices"]] == ["a", "ios", "linux-x64"]
     assert [choice["chosen"] for choice in data["choices"]] == ["source", None, "int8"]
     assert data["choices"][0]["variants"][0]["sqnr_db"] == "inf"

@@ -125,12 +125,13 @@ def test_records_are_found_by_model_target_and_device(database: Results) -> None
 
 
 def test_latest_is_one_for_each_thing_that_may_be_compared(database: Results) -> None:
-    newer = another(5)
+    newer = another(9)
     others = (
         another(1, samples_sha256="55" * 32),
         another(2, model=replace(RECORD.model, sha256="66" * 32)),
         another(3, runner="python"),
         another(4, device="tablet"),
+        another(6, options={"threads": 1, "provider": "coreml:ALL"}),
     )
     for record in (newer, *others, RECORD):
         database.add(record, LOOPS)

@@ -13,6 +13,7 @@ from edge.probe.gpu import Gpu
 TOOLS = (
     "sha256sum", "shasum", "openssl", "tar", "setsid", "timeout", "python3", "taskset", "flock",
 )  # fmt: skip
+BRAND = "machdep.cpu.brand_string"
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,14 @@ class DeviceFacts:
 
 
 def os_release(lines: Lines) -> str:
-    """PRETTY_NAME of /etc/os-release; Android's release property is given as it is."""
+    """PRETTY_NAME of /etc/os-release; Android's release property as it is; what sw_vers says."""
     for line in lines:
         key, _, value = line.partition("=")
         if key == "PRETTY_NAME":
             return value.strip("\"'")
+    mac = _by_colon(lines)
+    if "ProductVersion" in mac:
+        return f"{mac.get('ProductName', 'macOS')} {mac['ProductVersion']}"
     android = [line for line in lines if re.fullmatch(r"[0-9.]+", line)]
     return f"Android {android[0]}" if android else ""
 
@@ -71,9 +75,12 @@ def libc(lines: Lines) -> str:
 
 
 def cpu_model(lines: Lines) -> str:
-    """The board's or CPU's name in /proc/cpuinfo; some ARM kernels give only part numbers."""
-    values = _cpuinfo(lines)
-    for key in ("Model", "model name", "Hardware", "uarch", "cpu model"):
+    """The board's or CPU's name in /proc/cpuinfo; some ARM kernels give only part numbers.
+
+    On a Mac the kernel's ``machdep.cpu.brand_string``.
+    """
+    values = _by_colon(lines)
+    for key in ("Model", "model name", "Hardware", "uarch", "cpu model", BRAND):
         if key in values:
             return values[key]
     part = f"{values.get('CPU implementer', '')} {values.get('CPU part', '')}".strip()
@@ -89,14 +96,14 @@ def cores(lines: Lines) -> int:
 
 def cpu_flags(lines: Lines) -> tuple[str, ...]:
     """The flags (x86) or features (ARM) or ISA (RISC-V) of the first CPU, sorted."""
-    values = _cpuinfo(lines)
+    values = _by_colon(lines)
     for key in ("flags", "Features", "isa"):
         if key in values:
             return tuple(sorted(set(values[key].split())))
     return ()
 
 
-def _cpuinfo(lines: Lines) -> dict[str, str]:
+def _by_colon(lines: Lines) -> dict[str, str]:
     values: dict[str, str] = {}
     for line in lines:
         key, colon, value = line.partition(":")
@@ -106,8 +113,10 @@ def _cpuinfo(lines: Lines) -> dict[str, str]:
 
 
 def memory(lines: Lines) -> int:
-    """Bytes of MemTotal in /proc/meminfo."""
+    """Bytes of MemTotal in /proc/meminfo, or of a Mac's ``hw.memsize``."""
     for line in lines:
+        if found := re.match(r"hw\.memsize: ([0-9]{1,15})$", line):
+            return int(found[1])
         if found := re.match(r"MemTotal:\s+([0-9]{1,15}) kB", line):
             return int(found[1]) * 1024
     return 0
@@ -131,11 +140,16 @@ NEAREST = """while [ ! -d "$d" ]; do
 case $d in /*/*|[!/]*/*) d=${d%/*} ;; /*) d=/ ;; *) d=. ;; esac
 done"""
 
-_CPUINFO = 'cat "$2/proc/cpuinfo"\ngetconf _NPROCESSORS_ONLN || nproc'
+# Macs have no /proc; their kernel is asked by name.
+_CPUINFO = f'cat "$2/proc/cpuinfo" || sysctl {BRAND}\ngetconf _NPROCESSORS_ONLN || nproc'
 
 FACTS = (
     Probe("os", "uname -s", first_line),
-    Probe("os_release", "cat /etc/os-release\ngetprop ro.build.version.release", os_release),
+    Probe(
+        "os_release",
+        "cat /etc/os-release || sw_vers\ngetprop ro.build.version.release",
+        os_release,
+    ),
     Probe("kernel", "uname -r", first_line),
     Probe("arch", "uname -m", first_line),
     # musl's ldd prints its version to standard error and fails.
@@ -147,7 +161,7 @@ FACTS = (
     Probe("cpu_model", _CPUINFO, cpu_model),
     Probe("cores", _CPUINFO, cores),
     Probe("cpu_flags", _CPUINFO, cpu_flags),
-    Probe("memory_bytes", 'cat "$2/proc/meminfo"', memory),
+    Probe("memory_bytes", 'cat "$2/proc/meminfo" || sysctl hw.memsize', memory),
     # The folder may not be there yet: the nearest one above it is asked.
     Probe("disk_free_bytes", f'd=$1\n{NEAREST}\ndf -kP "$d" || df -k "$d"', disk_free),
     Probe("python", software.PYTHON, software.python),

@@ -33,8 +33,8 @@ class Context:
 
 
 def load(lines: Lines) -> tuple[float, ...]:
-    """The three averages of /proc/loadavg."""
-    found = re.match(r"([0-9.]+) ([0-9.]+) ([0-9.]+) ", first_line(lines))
+    """The three averages of /proc/loadavg, or of a Mac's ``vm.loadavg``."""
+    found = re.match(r"(?:vm\.loadavg: \{ )?([0-9.]+) ([0-9.]+) ([0-9.]+) ", first_line(lines))
     values = [_number(text) for text in found.groups()] if found else []
     return tuple(value for value in values if value is not None)
 
@@ -99,7 +99,7 @@ _CPUFREQ = 'for f in "$2"/sys/devices/system/cpu/cpu[0-9]*/cpufreq/{}; do '
 _CPUFREQ += 'echo "${{f%/cpufreq/*}} $(cat "$f")"; done'
 
 CONTEXT = (
-    Probe("load", 'cat "$2/proc/loadavg"', load),
+    Probe("load", 'cat "$2/proc/loadavg" || sysctl vm.loadavg', load),
     Probe("governors", _CPUFREQ.format("scaling_governor"), words),
     Probe("frequencies_khz", _CPUFREQ.format("scaling_cur_freq"), numbers),
     Probe("limits_khz", _CPUFREQ.format("scaling_max_freq"), numbers),

@@ -1,0 +1,134 @@
+"""An app's bundle on a Mac, or on a phone behind it: brought, built there, every way measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from edge import bench, bench_apple, config, deploy, errors, field, log, probe, results
+from edge.bench_apple import Taken
+from edge.devices import Device
+from edge.field import Bundle, record
+
+RUNNER = "swift"
+SYSTEM = "darwin"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The records of all ways that could be measured, with their loops, and what went wrong.
+
+    ``troubles`` are not those ways that the device does not have, unless they were asked for.
+    """
+
+    records: tuple[tuple[results.Record, bench.Measurement], ...]
+    troubles: tuple[errors.EdgeError, ...]
+
+
+def measured(
+    device: Device,
+    what: Bundle,
+    spec: config.DeviceSpec,
+    options: bench.BenchOptions,
+    runner: str,
+    providers: Sequence[str],
+) -> Measured:
+    """Any bundle, measured: each of its ways, or of these ``providers``; most have but one.
+
+    Raises what :func:`measure` and ``field.measure`` do.
+    """
+    if bench_apple.has_ways(what.manifest):
+        return measure(device, what, spec, options, runner=runner, providers=providers)
+    if set(providers) - {options.provider}:
+        raise errors.UsageError(
+            f"the bundle {what.name} is run by {options.provider} alone",
+            remedy="leave --provider out, or build a target for the other one",
+        )
+    return Measured((field.measure(device, what, options, runner),), ())
+
+
+def measure(
+    device: Device,
+    what: Bundle,
+    spec: config.DeviceSpec,
+    options: bench.BenchOptions,
+    *,
+    runner: str = "",
+    providers: Sequence[str] = (),
+) -> Measured:
+    """Bring an app's bundle, build its runner there, and check and time each way.
+
+    On the phone that ``spec`` names, else on the Mac itself. ``providers``: these ways alone.
+    Raises :class:`errors.Unavailable` where the device is no Mac or has no such phone, and what
+    went wrong first where no way could be measured.
+    """
+    chosen = bench_apple.ways(what.manifest, providers)
+    if runner not in ("", RUNNER):
+        raise errors.UsageError(f"the bundle {what.name} has no runner {runner}; it has: {RUNNER}")
+    facts = probe.probe(device)
+    _needs_a_mac(device.settings.name, facts)
+    if options.cache:
+        device.make_folder(options.cache)
+    spot, found, context = _spot(device, what, spec, facts)
+    taken = bench_apple.measure(spot, chosen, what.golden, context, options)
+    return _measured(device.settings.name, what, found, taken, asked=bool(providers))
+
+
+def _needs_a_mac(name: str, facts: probe.DeviceFacts) -> None:
+    if facts.os.lower() != SYSTEM:
+        raise errors.Unavailable(
+            f"the device {name} runs {facts.os or 'an unknown system'}: an app for iOS is built "
+            "on a Mac",
+            remedy="name a Mac of devices.toml with --device",
+        )
+
+
+def _spot(
+    device: Device, what: Bundle, spec: config.DeviceSpec, facts: probe.DeviceFacts
+) -> tuple[bench_apple.Spot, Mapping[str, Any], bench.Context]:
+    """Where it is measured, what that is, and who says its state (of a phone nobody does)."""
+    folder = _bring(device, what)
+    if spec.team:
+        spot, phone = bench_apple.on_phone(device, folder, what.digest, spec.phone, spec.team)
+        return spot, phone.facts(), dict
+    spot = bench_apple.on_mac(device, folder, what.digest)
+    return spot, asdict(facts), lambda: asdict(probe.context(device))
+
+
+def _bring(device: Device, what: Bundle) -> str:
+    """The bundle's folder there. Nothing is switched to, and each way is proven on its own."""
+    with log.step(f"bring {what.name} to {device.settings.name}") as running:
+        done = deploy.deploy(device, what.folder, what.name, _later, activate=False)
+        sent = f"{log.human_bytes(done.sent_bytes)} of {log.human_bytes(done.total_bytes)} sent"
+        running.note = sent
+    return done.release_dir
+
+
+def _later(_device: Device, _folder: str) -> None:
+    """The health run is one of each way, once the runner is built."""
+
+
+def _measured(
+    name: str, what: Bundle, facts: Mapping[str, Any], taken: Sequence[Taken], *, asked: bool
+) -> Measured:
+    records = [
+        (_record(name, what, facts, each, each.measurement), each.measurement)
+        for each in taken
+        if each.measurement
+    ]
+    troubles = [each.trouble for each in taken if each.trouble and (asked or not each.absent)]
+    if not records:
+        raise next(each.trouble for each in taken if each.trouble)
+    return Measured(tuple(records), tuple(troubles))
+
+
+def _record(
+    name: str,
+    what: Bundle,
+    facts: Mapping[str, Any],
+    each: Taken,
+    measurement: bench.Measurement,
+) -> results.Record:
+    made = record(name, what, facts, measurement)
+    return replace(made, sizes=each.way.sizes, options={**made.options, **each.cold()})
