@@ -9,6 +9,8 @@ import pytest
 
 from edge import process
 
+# For edge.toml: native packages cost more than the rest of ios bundles; their own tests make them.
+NO_PACKAGE = "\n[targets.ios.coreml]\nnative = false\n"
 REMEDIES = {
     "sshd": "apt-get install openssh-server",
     "qemu-aarch64-static": "apt-get install qemu-user-static libc6-arm64-cross "

@@ -18,6 +18,7 @@ from edge import bundle, process
 from edge.store import Store
 from tests import models
 from tests.command import edge, start
+from tests.support import NO_PACKAGE
 
 pytestmark = pytest.mark.process
 
@@ -33,7 +34,7 @@ dims = {batch = 2}
 def project(tmp_path: Path) -> Path:
     folder = tmp_path / "project"
     folder.mkdir()
-    (folder / "edge.toml").write_text(PROJECT)
+    (folder / "edge.toml").write_text(PROJECT + NO_PACKAGE)
     models.save(models.mlp(), folder / "mlp.onnx")
     return folder
 
@@ -265,7 +266,9 @@ def test_wrong_usage_is_exit_2(project: Path, store: Store, words: list[str], sa
 
 
 def test_one_bad_target_does_not_stop_the_others(project: Path, store: Store) -> None:
-    (project / "edge.toml").write_text(PROJECT + "[targets.ios.budget]\nartifact_bytes = 10\n")
+    (project / "edge.toml").write_text(
+        PROJECT + NO_PACKAGE + "[targets.ios.budget]\nartifact_bytes = 10\n"
+    )
     done = edge(project, store, "build", "-t", "ios,android", "--json")
     assert done.code == 1
     states = {row["target"]: row["state"] for row in done.json["bundles"]}

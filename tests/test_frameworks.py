@@ -14,6 +14,7 @@ from edge import bundle, parity
 from tests.built import Built, once
 from tests.command import edge
 from tests.sources import sklearn_models, tensorflow_models, torch_models
+from tests.support import NO_PACKAGE
 
 pytestmark = [
     pytest.mark.process,
@@ -95,7 +96,7 @@ def trained(folder: Path) -> None:
     for name in ("forest", "boosting", "logistic"):
         made = sklearn_models.save(sklearn_models.trained(name), folder)
         made.rename(folder / f"{name}.skops")
-    (folder / "edge.toml").write_text(PROJECT)
+    (folder / "edge.toml").write_text(PROJECT + NO_PACKAGE)
 
 
 @pytest.fixture(scope="session")

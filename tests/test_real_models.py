@@ -15,7 +15,7 @@ from edge import bench, bundle, parity, process, protocol
 from edge.store import Store
 from tests.built import Built, once
 from tests.command import edge
-from tests.support import need
+from tests.support import NO_PACKAGE, need
 
 pytestmark = pytest.mark.models
 TARGETS = ("android", "browser", "ios", "linux-arm64", "linux-x64")
@@ -60,7 +60,7 @@ def built(silero: Path, rapidocr: Path, tmp_path_factory: pytest.TempPathFactory
     """The four families built for all targets."""
 
     def prepare(root: Path) -> None:
-        (root / "edge.toml").write_text(project_text(silero, rapidocr))
+        (root / "edge.toml").write_text(project_text(silero, rapidocr) + NO_PACKAGE)
 
     return once(tmp_path_factory, "real-models", prepare, "-t", ",".join(TARGETS))
 
@@ -114,7 +114,7 @@ def test_a_second_folder_gives_the_same_manifests(
     built: Built, tmp_path: Path, silero: Path, rapidocr: Path, store: Store
 ) -> None:
     """Another project folder, another store: everything is made again, byte for byte."""
-    (tmp_path / "edge.toml").write_text(project_text(silero, rapidocr))
+    (tmp_path / "edge.toml").write_text(project_text(silero, rapidocr) + NO_PACKAGE)
     done = edge(tmp_path, store, "build", "-t", ",".join(TARGETS), timeout=900)
     assert done.code == 0, done.err
     for name in NAMES:

@@ -130,7 +130,7 @@ def native(job: Job) -> Part:
     A build goes on without it: where coremltools is not installed, an operator is not known to
     the frontend, or the target says ``native = false``.
     """
-    if not getattr(job.target.coreml, "native", True):
+    if not job.target.coreml.native:
         return Part(left_out="the target says so")
     try:
         made = base(replace(job, precision="fp16"))

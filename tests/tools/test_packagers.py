@@ -24,7 +24,7 @@ from edge.tools import ort_build, ort_release, ort_toolchain, prebuilt
 from edge.tools.reduced_plan import SETTINGS, Plan, Request, make_plan
 from tests import models
 from tests.command import Outcome, edge
-from tests.support import need
+from tests.support import NO_PACKAGE, need
 from tests.tools import fake_toolchain
 from tests.tools.fake_programs import LARGE, SMALL, cache
 from tests.tools.fake_toolchain import EMSDK, WRAPPER, Machine
@@ -319,6 +319,7 @@ def project(
     (folder / "edge.toml").write_text(
         '[model]\nname = "mlp"\nsource = "mlp.onnx"\ndims = {batch = 2}\n'
         f'[targets.{platform}.runtime]\nversion = "{VERSION}"\n{MODULE.get(platform, "")}'
+        + NO_PACKAGE
     )
     (folder / "module.mjs").write_text(TEXT)
     return Project(fake_toolchain.host(tmp_path / "host", platform), folder, Store(root), tree)
