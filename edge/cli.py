@@ -261,7 +261,8 @@ def _outcome_json(outcome: Outcome) -> dict[str, Any]:
 
 @app.command()
 def explain(
-    target: Annotated[list[str], typer.Argument(help="Targets, or all.")],
+    named: Annotated[list[str], typer.Argument(help="As --target.")] = [],
+    target: TargetOption = [],
     config: ConfigOption = DEFAULT_CONFIG,
     model: ModelOption = "",
     name: NameOption = "",
@@ -296,7 +297,7 @@ def explain(
     project = load(config, said)
     context = _context(
         project,
-        target,
+        [*named, *target],
         output=output,
         embed=embed_runtime,
         runtime=wish(runtime, planned=plan, source=ort_source, on=_host(project, on)),

@@ -66,6 +66,8 @@ def container(
         raise errors.UsageError(
             "--to is one folder, the project has several models", remedy="--name"
         )
+    if not memory:
+        project.device(device)  # refused where there is none of that name
     done: list[Made] = []
     for folder in folders:
         what = field.read(folder)
@@ -85,8 +87,12 @@ def show(made: Made) -> None:
     rows = [("folder", str(made.folder)), ("image", made.image)]
     rows += [("memory", f"{made.memory.mib} MiB: {made.memory.source}")]
     rows += [("parts", ", ".join(made.parts))]
-    rows += [("note", each) for each in made.notes]
+    untried = [each for each in made.notes if each.startswith("unverified")]
+    rows += [("note", each) for each in untried]
     log.table("container", ("", "what"), rows)
+    for each in made.notes:
+        if each not in untried:
+            log.warn(each)
 
 
 def _json(made: Made) -> dict[str, object]:

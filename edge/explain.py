@@ -7,7 +7,7 @@ of the bundle that was built last.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,9 @@ from edge.prepare import prepare
 from edge.store import canonical_json
 
 NEVER = "never built here"
+TRACE = "trace"  # of a factory's code
 SHOWN = 3  # names of files in a line
+Manifest = Mapping[str, Any]  # or a step of one
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,13 @@ def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any])
     # As JSON has it: the old manifest's tuples came back as lists.
     new = json.loads(canonical_json(new))
     waiting = [step for step in new["steps"] if step["key"] == PENDING]
-    steps = tuple((step["step"], _why(step, old["steps"])) for step in waiting)
-    before, after = _settings(old), _settings(new)
-    if after["samples"]["count"] is None:  # not known before they are made
-        after["samples"] = before["samples"]
-    changed = tuple(_differences("", before, after))
+    steps = tuple((step["step"], _why(step, old["steps"], waiting)) for step in waiting)
     if not steps and digest(old) == digest(new):
         return Report(target.name, model, "up to date")
+    changed = tuple(_differences("", *_settings(old, new)))
+    if not steps and not changed:
+        others = sorted(key for key in {*old, *new} if old.get(key) != new.get(key))
+        changed = (f"its manifest has other {', '.join(others)}",)
     state = (
         f"{len(steps)} of {len(new['steps'])} steps would run again"
         if steps
@@ -89,31 +91,61 @@ def _report(target: config.Target, model: str, folder: Any, new: dict[str, Any])
     return Report(target.name, model, state, changed, steps)
 
 
-def _settings(manifest: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(old: Manifest, new: Manifest) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the user said, as two manifests have it; what a dry run does not know is as it was."""
+    before, after = _said(old), _said(new)
+    if after["samples"]["count"] is None:  # not known before they are made
+        after["samples"] = before["samples"]
+    if any(each["step"] == TRACE and each["key"] == PENDING for each in new["steps"]):
+        # Nor is a factory's framework before its code has run.
+        after["model"] |= {"exporter": before["model"].get("exporter")}
+    return before, after
+
+
+def _said(manifest: Manifest) -> dict[str, Any]:
     names = (
+        "state",
         "target",
         "model",
         "samples",
         "runtime",
         "provider",
+        "placement",
+        "cache",
         "precision",
         "tolerance",
-        "budget",
     )
-    chosen = {name: manifest.get(name) for name in names}
-    chosen["budget"] = {k: v["limit"] for k, v in (manifest.get("budget") or {}).items()}
-    return chosen
+    limits = {k: v["limit"] for k, v in (manifest.get("budget") or {}).items()}
+    return {**{name: manifest.get(name) for name in names}, "budget": limits}
 
 
-def _why(step: Mapping[str, Any], old: list[dict[str, Any]]) -> str:
+def _why(step: Manifest, old: Sequence[Manifest], waiting: Sequence[Manifest] = ()) -> str:
+    """Why a step would run, in a line; ``waiting`` are all that would."""
     candidates = [each for each in old if each["step"] == step["step"]]
+    # A model and its metric have a trace each.
+    factory = step["parameters"].get("factory")
+    candidates = [e for e in candidates if e["parameters"].get("factory") == factory] or candidates
+    if not candidates and any(each["step"] == TRACE for each in waiting):
+        return "follows from code that runs again, if its framework is still the same"
     if not candidates:
         return "has not run for this bundle before"
     differences = min((_step_differences(step, each) for each in candidates), key=len)
-    return "; ".join(differences) or "its stored result is gone"
+    if not differences and _unknown(step["parameters"]):
+        return "its parameters follow from steps that run again"
+    gone = "something that it read" if step["step"] == TRACE else "its stored result"
+    return "; ".join(differences) or f"{gone} is gone"
 
 
-def _step_differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+def _unknown(value: Any) -> bool:
+    """Whether JSON holds what is not known in a dry run."""
+    if isinstance(value, Mapping):
+        return any(_unknown(each) for each in value.values())
+    if isinstance(value, list):
+        return any(_unknown(each) for each in value)
+    return bool(value == PENDING)
+
+
+def _step_differences(new: Manifest, old: Manifest) -> list[str]:
     found = []
     if new["version"] != old["version"]:
         found.append(f"the step itself changed (version {old['version']} -> {new['version']})")
@@ -121,23 +153,38 @@ def _step_differences(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[st
         before = old["inputs"].get(name)
         if value.get("sha256") == PENDING:
             found.append(f"input {name!r} will be made again")
-        elif before != value:
-            found.append(f"input {name!r}: {_what_changed(before, value)}")
+        elif why := _what_changed(before, value, new):
+            found.append(f"input {name!r}: {why}")
     waiting = any(value.get("sha256") == PENDING for value in new["inputs"].values())
-    # What a trace has in its key of packages and names is known when it has run again.
-    if not waiting and new["step"] != "trace":
+    if new["step"] == TRACE:
+        found += _seen(old["parameters"].get("seen") or {}, new["parameters"].get("seen") or {})
+    elif not waiting:
         found += _differences("parameter ", old["parameters"], new["parameters"])
     return found + list(_differences("tool ", old["tools"], new["tools"]))
 
 
-def _what_changed(old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> str:
+def _seen(old: Manifest, new: Manifest) -> list[str]:
+    """What a factory saw of the world and now is otherwise.
+
+    All names that it asks for are known when it has run again: these are in both.
+    """
+    both = [(old.get(kind) or {}, new.get(kind) or {}) for kind in ("packages", "listed")]
+    packages, listed = ({n: (a[n], b[n]) for n in a if n in b and a[n] != b[n]} for a, b in both)
+    told = [f"package {name}: {was} -> {now or 'gone'}" for name, (was, now) in packages.items()]
+    return told + [f"the folder {name} holds other files" for name in listed]
+
+
+def _what_changed(old: Manifest | None, new: Manifest, step: Manifest) -> str:
     """Which of an input's files: its own content, or others that it refers to, by name."""
     if not old or old["sha256"] != new["sha256"]:
-        return "its content changed"
+        module, colon, _ = str(step["parameters"].get("factory") or "").partition(":")
+        return f"the module {module} changed" if colon else "its content changed"
     before, after = (dict(each.get("with") or ()) for each in (old, new))
-    names = sorted(n for n in {*before, *after} if before.get(n) != after.get(n))
+    # Until a factory's code has run not all of its files are known.
+    sought = {*before} & {*after} if step["step"] == TRACE else {*before, *after}
+    names = sorted(n for n in sought if before.get(n) != after.get(n))
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more} changed"
+    return f"{', '.join(names[:SHOWN])}{more} changed" if names else ""
 
 
 def _differences(prefix: str, old: Any, new: Any, path: str = "") -> list[str]:

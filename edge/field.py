@@ -67,7 +67,8 @@ def read(folder: Path) -> Bundle:
     if manifest["state"] != "built":
         raise errors.UsageError(
             f"the bundle {folder} is planned, not built: {', '.join(manifest['planned'])}",
-            remedy="run its plan where the tools are, then build again",
+            remedy="edge build --on a device of devices.toml that has the tools; what was made by "
+            "hand from plan/ stays outside the bundle",
         )
     return Bundle(folder, manifest, hash_file(folder / MANIFEST)[0])
 

@@ -105,7 +105,8 @@ def _gpu(requires: Mapping[str, str], facts: DeviceFacts) -> Iterable[Lack]:
     if some and known and not {gpu.compute_capability for gpu in known} & set(some):
         yield Lack(
             f"its engine is for compute capability {' or '.join(some)}, the GPU is {names}",
-            "add the GPU's to tensorrt.compute_capabilities of the target and build again",
+            "build it for that GPU: by tensorrt.compute_capabilities of the target, a native plan "
+            "--on a machine that has the GPU (a plan made by hand cannot be changed)",
         )
 
 

@@ -189,13 +189,21 @@ def _toolchain(target: config.Target, wish: RuntimeWish, *, dry: bool) -> dict[s
 def toolchain_lacks(targets: Iterable[config.Target], wish: RuntimeWish) -> list[Lack]:
     """What the machine that builds lacks for the runtimes that are to be built on it.
 
-    Raises :class:`errors.UsageError` for a device where nothing is to be built, and
+    Raises :class:`errors.UsageError` for a device where nothing is to be built, for a plan of
+    nothing, and
     :class:`errors.DeviceUnreachable` and :class:`errors.HostKeyRejected`.
     """
     targets = list(targets)
     plans = [t for t in targets if t.runtime.name == PLANS and not wish.planned]
     lacks = [lack for t in plans for lack in _plan_lacks(t, wish.plans_on)]
-    building = [t for t in targets if wish.of(t) != "prebuilt" and not wish.planned]
+    built = [t for t in targets if wish.of(t) != "prebuilt"]
+    if wish.planned and not built and not any(t.runtime.name == PLANS for t in targets):
+        raise errors.UsageError(
+            f"--plan: {', '.join(t.name for t in targets)} builds no runtime that could be planned",
+            remedy="leave --plan out; it is for --runtime reduced, -reduced targets and "
+            "tensorrt-plan",
+        )
+    building = [] if wish.planned else built
     if wish.on and not building and not plans:
         raise errors.UsageError(
             f"--on {wish.on.name}: no target builds its runtime",

@@ -62,7 +62,7 @@ def check(context: Context, target: config.Target, prepared: Prepared, recipe: R
     """
     said, name = target.choice, prepared.spec.name
     if target.precision != "auto":
-        if why := recipe.why_not(target.precision) or target.why_broken(target.precision):
+        if why := target.why_broken(target.precision) or recipe.why_not(target.precision):
             raise errors.ModelRefused(
                 f"{target.name} cannot run {target.precision} models: {why}",
                 remedy="choose another precision, or pin a release that can",
@@ -91,6 +91,7 @@ def settle(context: Context, job: Job, prepared: Prepared, recipe: Recipe) -> Se
     if target.precision != "auto":
         return Settled(replace(job, precision=target.precision))
     names = target.choice.candidates or config.PRECISIONS
+    _refuse_unrunnable(job, recipe)
     found = [_candidate(job, prepared, recipe, name) for name in names]
     variants = [each.variant for each in found]
     if not context.measures:
@@ -99,6 +100,20 @@ def settle(context: Context, job: Job, prepared: Prepared, recipe: Recipe) -> Se
     settled = _chosen(job, prepared, variants, (device, noisy))
     _tell(settled)
     return settled
+
+
+def _refuse_unrunnable(job: Job, recipe: Recipe) -> None:
+    """A recipe whose artifacts no host runs says so of one that is not made yet, too."""
+    dry = replace(job, steps=replace(job.steps, dry=True, used=[], made=[]))
+    if recipe.run(dry, File(Path("artifact"), PENDING, 0)) is None:
+        raise _unrunnable(job, "its artifacts do")
+
+
+def _unrunnable(job: Job, what: str) -> errors.ConfigError:
+    return errors.ConfigError(
+        f"target {job.target.name}: auto cannot choose, {what} not run here",
+        remedy="name a precision",
+    )
 
 
 def _tell(settled: Settled) -> None:
@@ -154,7 +169,7 @@ def _candidate(
     """
     # Its own record of steps: the manifest of the chosen one says nothing of the others.
     mine = replace(job, precision=precision, steps=replace(job.steps, used=[*job.steps.used]))
-    if why := recipe.why_not(precision) or job.target.why_broken(precision):
+    if why := job.target.why_broken(precision) or recipe.why_not(precision):
         return Candidate(Variant(precision, "broken", why))
     try:
         if not recipe.precisions:
@@ -206,10 +221,7 @@ def _measured(recipe: Recipe, job: Job, prepared: Prepared) -> Variant:
     sizes = [job.step(compressed_size, file=f.source).facts for f in artifact_files(artifact)]
     ran = recipe.run(job, artifact)
     if ran is None:
-        raise errors.ConfigError(
-            f"target {job.target.name}: auto cannot choose, {artifact.path.name} does not run here",
-            remedy="name a precision",
-        )
+        raise _unrunnable(job, f"{artifact.path.name} does")
     found = against_golden(job, ran, job.tolerance)
     outputs = [
         OutputParity.from_json({key: value for key, value in each.items() if key != "sample"})

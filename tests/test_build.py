@@ -131,7 +131,7 @@ def test_external_data_is_part_of_the_key(project: Path, store: Store) -> None:
 def test_a_tolerance_rebuilds_the_verdict_alone(project: Path, store: Store) -> None:
     assert edge(project, store, "build", "-t", "android").code == 0
     (project / "edge.toml").write_text(PROJECT + "[targets.android.tolerance]\nmax_abs = 0.5\n")
-    told = edge(project, store, "explain", "android")
+    told = edge(project, store, "explain", "-t", "android")
     assert "tolerance.max_abs: 0.0001 -> 0.5" in told.err
     again = edge(project, store, "build", "-t", "android")
     # The verdict, and the app that asserts within it.

@@ -84,6 +84,47 @@ def test_a_wrong_override_names_the_project(tmp_path: Path) -> None:
         config.read_target(path, {"tolerance": {"max_ab": 1}}, "edge.toml")
 
 
+TARGETS = Path(__file__).parent.parent / "targets"
+
+
+@pytest.mark.parametrize(
+    ("target", "table"),
+    [
+        ("linux-x64", "tensorrt"),
+        ("linux-x64", "cuda"),
+        ("android", "openvino"),
+        ("browser", "coreml"),
+        ("win-x64-directml", "cuda"),
+        ("cuda", "tensorrt"),
+        ("openvino-x64", "coreml"),
+        ("tensorrt", "openvino"),
+        ("coreml", "tensorrt"),
+    ],
+)
+def test_a_table_of_an_engine_that_a_target_does_not_have_is_refused(
+    target: str, table: str
+) -> None:
+    path = TARGETS / f"{target}.toml"
+    with pytest.raises(errors.ConfigError, match=rf"\[{table}\] is not read") as caught:
+        config.read_target(path, {table: {}}, "edge.toml")
+    assert f"[targets.{target}]" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("target", "table"),
+    [
+        ("tensorrt", "cuda"),
+        ("tensorrt-rtx", "cuda"),
+        ("tensorrt-plan", "tensorrt"),
+        ("openvino-ort-x64", "openvino"),
+        ("ios", "coreml"),
+        ("coreml", "coreml"),
+    ],
+)
+def test_a_table_of_an_engine_that_it_has_is_read(target: str, table: str) -> None:
+    assert config.read_target(TARGETS / f"{target}.toml", {table: {}}, "edge.toml").name == target
+
+
 def test_this_machine_is_always_a_device(tmp_path: Path) -> None:
     assert config.read_devices(tmp_path / "devices.toml")["local"].kind == "local"
 

@@ -546,6 +546,38 @@ def test_a_head_that_comes_in_drops_has_an_end(monkeypatch: pytest.MonkeyPatch) 
         server.server_close()
 
 
+def test_a_run_that_hangs_ends_the_servers_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread cannot be ended: probes fail, so that the pod is started again."""
+    image = handmade.image_module(monkeypatch, "serve")
+    served = handmade.image_module(monkeypatch, "served_model")
+    monkeypatch.setattr(image, "log", lambda *_, **__: None)
+    folder = container(handmade.bundle(tmp_path / "bundle")) / "bundle"
+    service = image.Service(image.Environment(folder, "", run_seconds=0.05))
+    end = threading.Event()
+    model = served.Model.__new__(served.Model)
+    model.inputs = [served.Port("x", "float32", (2, 4))]
+    model.outputs = [served.Port("y", "float32", (2, 3))]
+    model.pool, model._run = ThreadPoolExecutor(1), lambda _feeds: end.wait(30)
+    service.model = model
+    body = json.dumps({"inputs": [tensor(X)]}).encode()
+    try:
+        assert service.health() == {"live": True, "ready": True}
+        for _ in range(2):  # nor does the next one wait for it
+            start = time.monotonic()
+            with pytest.raises(image.Refused) as caught:
+                service.infer(bytearray(body), len(body))
+            assert caught.value.status == 503
+            assert time.monotonic() - start < 5
+        for probe in (service.live, service.health):
+            with pytest.raises(image.Refused, match="did not end in time"):
+                probe()
+    finally:
+        end.set()
+        model.pool.shutdown()
+
+
 def server_status(server: Server) -> int:
     """Readiness, 0 while connections are cut."""
     try:
@@ -632,6 +664,10 @@ def test_a_built_bundle_becomes_a_container_that_serves(
     refused = command(root, store)
     assert refused.code == 2
     assert "edge bench linux-x64 -d local --runner python" in refused.err
+    unknown = command(root, store, "-d", "loca")
+    assert unknown.code == 2
+    assert "unknown device 'loca'" in unknown.err
+    assert "did you mean 'local'" in unknown.err
     measured = edge(root, store, "bench", "linux-x64", "--quick", "--runner", "python", "--json")
     assert measured.code in (0, 5), measured.err  # 5: inconclusive, on a busy machine
     (record,) = measured.json

@@ -39,6 +39,7 @@ from tests.reports import RECORD
 TEMPLATES = handmade.TEMPLATES / "container"
 MEMORY = Memory(256, "as said by --memory")
 GPU = {"requires": {"gpu": "nvidia"}}
+DEPLOYED = "Deployment"
 KUBERNETES = ("1.29", kubernetes_validate.latest_version())
 OPTIONS = {
     "tensorrt": "provider.trt_fp16_enable\t1\nprovider.trt_profile_max_shapes\tx:8x4\n",
@@ -134,8 +135,47 @@ def test_pods_are_confined_and_bounded(tmp_path: Path, target: str) -> None:
         assert {m["mountPath"] for m in only["volumeMounts"]} == {"/cache"}
         env = {each["name"]: each["value"] for each in only["env"]}
         assert env.get("EDGE_CACHE") == ("/cache" if TARGETS[target].get("cache") else None)
-        assert only["image"].endswith(what.digest[:12])
+        assert re.fullmatch(r".*:[0-9a-f]{12}", only["image"])
+        assert ("tolerations" in pod) == bool(gpu)
         assert only["args"] == (["check"] if only["name"] == "check" else ["serve"])
+
+
+@pytest.mark.parametrize(("target", "surge"), [("linux-x64", (1, 0)), ("cuda", (0, 1))])
+def test_an_update_needs_no_spare_gpu(tmp_path: Path, target: str, surge: tuple[int, int]) -> None:
+    (found,) = (d for d in documents(write(made(tmp_path / "b", target))) if d["kind"] == DEPLOYED)
+    update = found["spec"]["strategy"]["rollingUpdate"]
+    assert (update["maxSurge"], update["maxUnavailable"]) == surge
+    tolerated = found["spec"]["template"]["spec"].get("tolerations", [])
+    gpu = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert tolerated == ([gpu] if target == "cuda" else [])
+
+
+def image_and_job(folder: Path) -> tuple[str, str]:
+    """The image's tag and the Job's name."""
+    (job,) = (each for each in documents(folder) if each["kind"] == "Job")
+    assert job["spec"]["ttlSecondsAfterFinished"] == 86_400
+    (only,) = job["spec"]["template"]["spec"]["containers"]
+    return only["image"].rpartition(":")[2], job["metadata"]["name"]
+
+
+def test_the_tag_is_of_everything_in_the_image(tmp_path: Path) -> None:
+    """Another server with the same bundle is another image, and its check another Job."""
+    what = made(tmp_path / "b", "linux-x64")
+    tag, job = image_and_job(write(what))
+    assert job == f"mlp-linux-x64-check-{tag}"
+    # What is not in the image does not change it.
+    assert image_and_job(write(what, replicas=2, threads=3, registry="r")) == (tag, job)
+    templates = tmp_path / "container"
+    shutil.copytree(TEMPLATES, templates)
+    with (templates / "image" / "http_server.py").open("a") as server:
+        server.write("# mended\n")
+    place = what.folder.with_name("b.container")
+    again = containers.write(what, place, containers.Wish(), MEMORY, templates)
+    assert image_and_job(again.folder)[0] != tag
+    assert again.image.endswith(image_and_job(again.folder)[0])
+    shutil.copytree(what.folder, tmp_path / "c")
+    handmade.seal(tmp_path / "c", {"samples": {"count": 3}})
+    assert image_and_job(write(field.read(tmp_path / "c")))[0] != tag
 
 
 def test_a_schema_violation_would_be_seen(tmp_path: Path) -> None:
@@ -221,6 +261,26 @@ def test_triton_is_told_of_providers(tmp_path: Path) -> None:
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
     }
+
+
+@pytest.mark.parametrize(
+    ("target", "name"),
+    [("openvino-x64", "OpenVINO backend"), ("openvino-ort-x64", "OpenVINO accelerator")],
+)
+def test_that_triton_does_not_pin_the_precision_is_said(
+    tmp_path: Path, target: str, name: str
+) -> None:
+    folder = write(made(tmp_path / "b", target))
+    said = f"Triton's {name} takes no INFERENCE_PRECISION_HINT"
+    notes = json.loads((folder / containers.RECORD).read_text())["notes"]
+    assert [note for note in notes if note.startswith(said)]
+    assert said in (folder / "triton" / "mlp" / "config.pbtxt").read_text()
+
+
+def test_where_triton_computes_as_proven_nothing_is_said(tmp_path: Path) -> None:
+    folder = write(made(tmp_path / "b", "linux-x64"))
+    notes = json.loads((folder / containers.RECORD).read_text())["notes"]
+    assert all(note.startswith("unverified") for note in notes)
 
 
 def test_the_graph_is_optimized_again_where_the_runner_does_it(tmp_path: Path) -> None:
@@ -485,6 +545,13 @@ def test_a_container_is_replaced_and_a_strangers_folder_is_not(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "b.container", "mine"]
 
 
+def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    what = made(tmp_path / "b", "linux-x64")
+    made_ = containers.write(what, tmp_path / "new", containers.Wish(), MEMORY, TEMPLATES)
+    assert (made_.folder / "Dockerfile").is_file()
+
+
 def test_the_images_user_can_read_every_file(tmp_path: Path) -> None:
     """COPY keeps modes, and the user of the image is another one."""
     what = made(tmp_path / "b", "linux-x64")
@@ -568,8 +635,11 @@ def test_registries(tmp_path: Path, registry: str) -> None:
 def test_objects_have_names_that_a_cluster_takes(tmp_path: Path, model: str, name: str) -> None:
     folder = write(made(tmp_path / "b", "linux-x64", model={"name": model}))
     names = {each["metadata"]["name"] for each in documents(folder)}
-    assert {each.removesuffix("-check") for each in names} == {min(names)}
-    assert re.fullmatch(name, min(names))
+    # A Job's name ends with the image's tag, for which a long name gives way.
+    (own,) = (each for each in names if "-check-" not in each)
+    (job,) = names - {own}
+    assert own.startswith(re.sub("-check-[0-9a-f]{12}$", "", job))
+    assert re.fullmatch(name, own)
     assert all(re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", each) for each in names)
 
 
@@ -690,6 +760,18 @@ def test_what_would_take_more_is_refused_before_it_is_parsed(
             protocol.parse(body, len(body), PORTS, MOST)
 
     assert peak_of(parse) < SIZE
+
+
+def test_memory_below_the_bundles_size_is_refused(tmp_path: Path) -> None:
+    what = made(tmp_path / "b", "linux-x64")
+    (what.folder / "weights.bin").write_bytes(b"\0" * (6 << 20))
+    handmade.seal(what.folder, {})
+    what = field.read(what.folder)
+    place = tmp_path / "c"
+    with pytest.raises(errors.UsageError, match=r"5 MiB .* less than the bundle itself has, 6"):
+        containers.write(what, place, containers.Wish(), memory.said("5Mi"), TEMPLATES)
+    assert not place.exists()
+    containers.write(what, place, containers.Wish(), memory.said("7Mi"), TEMPLATES)
 
 
 def test_memory_as_said() -> None:

@@ -272,7 +272,7 @@ def test_int8_is_symmetric_and_in_pairs(project: Path, shared: Store) -> None:
     partition = made(project, "tensorrt")["runtime"]["partition"]
     assert partition["supported_nodes"] == partition["nodes"] > 2
     options = (project / "dist/mlp/0/tensorrt/runner/options.tsv").read_text()
-    assert "provider.trt_int8_enable\t1\n" in options
+    assert "provider.trt_int8_enable\tTrue\n" in options
 
 
 def test_precisions_that_tensorrt_does_not_have(project: Path, shared: Store) -> None:

@@ -124,7 +124,21 @@ def test_a_precision_that_the_recipe_does_not_make_is_refused(project: Path, sto
 def test_auto_needs_artifacts_that_run_here(project: Path, store: Store) -> None:
     done = build(project, store, "-p", "auto")
     assert done.code == errors.ConfigError.exit_code
-    assert "model.graph does not run here" in done.err
+    assert "auto cannot choose, its artifacts do not run here" in done.err
+    # Said before anything is converted.
+    assert not [name for name in done.steps if name.startswith("card/m")], done.steps
+
+
+@pytest.mark.process
+def test_what_a_target_says_of_a_precision_comes_before_the_recipe(
+    project: Path, store: Store
+) -> None:
+    """The recipe makes source and fp16 only; why the runtime gets int8 wrong says more."""
+    more = '[[broken]]\nprecision = "int8"\nreleases = ">=1.0"\nwhy = "the card has no int8"\n'
+    (project / "targets" / "card.toml").write_text(TARGET + more)
+    done = build(project, store, "-p", "int8")
+    assert done.code == errors.ModelRefused.exit_code
+    assert "cannot run int8 models: the card has no int8" in done.err
 
 
 def test_a_recipe_may_not_name_precisions_that_there_are_none_of(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,17 @@ def test_a_dry_run_does_not_know_the_toolchain(tmp_path: Path) -> None:
     made = how(RuntimeWish("reduced", on=MAC), tmp_path, dry=True)
     assert set(made.toolchain) == {"cmake", "ninja", "compiler", "binutils", "protoc"}
     assert set(made.toolchain.values()) == {"unknown: mac is not asked"}
+
+
+def test_a_plan_of_nothing_is_refused_and_says_what_it_is_for() -> None:
+    planned = RuntimeWish(planned=True)
+    plain = [target("linux-x64"), target("browser")]
+    with pytest.raises(errors.UsageError, match="--plan: linux-x64, browser builds no") as caught:
+        toolchain_lacks(plain, planned)
+    assert "tensorrt-plan" in caught.value.remedy
+    for other in ("linux-x64-reduced", "tensorrt-plan"):
+        assert toolchain_lacks([*plain, target(other)], planned) == []
+    assert toolchain_lacks([target("android")], replace(planned, kind="reduced")) == []
 
 
 def test_explain_says_that_the_device_was_not_asked(tmp_path: Path) -> None:

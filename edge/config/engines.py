@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from edge.config.fields import Dim, Strict
 
@@ -25,7 +25,18 @@ Provider = Literal[
 ]
 Share = Annotated[float, Field(ge=0, le=1)]
 OptionName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.]{0,99}$")]
-OptionValue = Annotated[str, Field(pattern=r"^[^\t\r\n]{0,4000}$")]
+
+
+def _option_text(value: Any) -> Any:
+    """TOML's booleans and whole numbers as the text that options are."""
+    return str(int(value)) if isinstance(value, int) else value
+
+
+OptionValue = Annotated[
+    str,
+    Field(pattern=r"^[^\t\r\n]{0,4000}$"),
+    BeforeValidator(_option_text, json_schema_input_type=str | bool | int),
+]
 ComputeCapability = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]
 
 
@@ -49,7 +60,10 @@ class OpenVino(Strict):
 
 
 class Cuda(Strict):
-    """``graph``: runs are captured as one CUDA graph. ``options``: provider options."""
+    """``graph``: runs are captured as one CUDA graph. ``options``: provider options.
+
+    Booleans of options may be TOML's own; a text is handed on as it is.
+    """
 
     graph: bool = False
     options: dict[OptionName, OptionValue] = {}

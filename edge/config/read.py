@@ -24,6 +24,16 @@ SCHEMAS: Mapping[str, type[Strict]] = {
     "devices": DevicesFile,
 }
 
+# A table of an engine, and how the providers begin that read it; where a platform's bundles hold an
+# engine beside the provider's, they read its table too.
+_READERS: Mapping[str, tuple[str, ...]] = {
+    "openvino": ("openvino",),
+    "cuda": ("cuda", "tensorrt"),
+    "tensorrt": ("tensorrt",),
+    "coreml": ("coreml",),
+}
+_BESIDE = {("coreml", "ios")}
+
 Model = TypeVar("Model", bound=Strict)
 
 
@@ -109,10 +119,24 @@ def read_target(path: Path, override: Mapping[str, Any], project: str) -> Target
             remedy="remove the key name, or rename the file",
         )
     base = {"name": path.stem, **given}
-    check(Target, base, str(path))
+    found = _target(base, str(path))
     if not override:
-        return check(Target, base, str(path))
-    return check(Target, merge(base, override), f"{project} [targets.{path.stem}] over {path}")
+        return found
+    return _target(merge(base, override), f"{project} [targets.{path.stem}] over {path}")
+
+
+def _target(data: Mapping[str, Any], where: str) -> Target:
+    """A target; a table of an engine that it does not have is no wish that may be overruled."""
+    found = check(Target, data, where)
+    provider = found.provider.lower()
+    for table, readers in _READERS.items():
+        read = provider.startswith(readers) or (table, found.platform) in _BESIDE
+        if table in data and not read:
+            raise errors.ConfigError(
+                f"{where}: [{table}] is not read where the provider is {found.provider}",
+                remedy="leave the table out, or say it of a target that has that engine",
+            )
+    return found
 
 
 def read_project(path: Path) -> ProjectFile:

@@ -23,12 +23,13 @@ from edge.containers.memory import Memory, load
 from edge.containers.ports import ports
 from edge.convert.render import render
 from edge.field import Bundle
-from edge.store import hash_file
+from edge.store import canonical_json, hash_file
 
 RECORD = "container.json"
 SUFFIX = ".container"
 ARCHITECTURES = {"linux-x64": "amd64", "linux-arm64": "arm64"}
 RUNNER = "runner/edge_bundle.py"
+TAG = 12  # hexadecimal digits of the image's tag
 NUMPY = "numpy==2.4.6"  # the one that onnxruntime and openvino were tried with
 _REGISTRY = re.compile(
     r"[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5}(?=/|$))?(/[a-z0-9]+(([.]|__?|-+)[a-z0-9]+)*)*"
@@ -99,11 +100,13 @@ def write(what: Bundle, folder: Path, wish: Wish, memory: Memory, templates: Pat
     refuse_misfit(what)
     bundle.verify(what.folder)
     _refuse_strangers(folder)
+    memory.refuse_less_than(sum(entry["size"] for entry in what.manifest["files"]))
     values = variables(what, wish, memory)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         work = Path(tempfile.mkdtemp(prefix=f".edge@{folder.name}@", dir=folder.parent))
         try:
+            values |= _tagged(what, work, values, templates)
             parts, notes = _fill(what, work, values, templates)
             notes += [UNVERIFIED[part] for part in parts if part in UNVERIFIED]
             made = Made(folder, values["image"], memory, tuple(parts), tuple(notes))
@@ -131,7 +134,7 @@ def _open_up(work: Path) -> None:
 
 def _refuse_strangers(folder: Path) -> None:
     """What lies in ``folder`` is removed: it has to be ours."""
-    if not folder.exists():
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     record: Any = {}
     with suppress(OSError, ValueError):
@@ -151,7 +154,7 @@ def _refuse_strangers(folder: Path) -> None:
 
 
 def variables(what: Bundle, wish: Wish, memory: Memory) -> dict[str, Any]:
-    """What the templates are filled with."""
+    """What the templates are filled with; the image is without its tag."""
     manifest = what.manifest
     model, version = str(manifest["model"]["name"]), str(manifest["model"]["version"])
     name = _dns_name(what.name)
@@ -173,7 +176,7 @@ def variables(what: Bundle, wish: Wish, memory: Memory) -> dict[str, Any]:
         "version": version,
         "version_label": _label(version),
         "target": str(manifest["target"]["name"]),
-        "image": "/".join(filter(None, (wish.registry, name))) + f":{what.digest[:12]}",
+        "image": "/".join(filter(None, (wish.registry, name))),
         "manifest_sha256": what.digest,
         "arch": ARCHITECTURES[manifest["target"]["platform"]],
         "provider": str(manifest["provider"]),
@@ -194,6 +197,30 @@ def variables(what: Bundle, wish: Wish, memory: Memory) -> dict[str, Any]:
         "storage_uri": wish.storage_uri,
         "kserve_format": "onnx" if artifact.suffix == ".onnx" else "triton",
     }
+
+
+def _tagged(what: Bundle, work: Path, values: Mapping[str, Any], templates: Path) -> dict[str, str]:
+    """Write what the image is made of into ``work``; its name with tag, and its Job's name.
+
+    The tag is of all that is in the build context: bundle, server, Dockerfile, requirements.
+    """
+    _copy_bundle(what, work / "bundle")
+    known = {f"{role}s": [each.to_json() for each in ports(what, role)] for role in samples.ROLES}
+    (work / "ports.json").write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+    # The Dockerfile names the image: without the tag, before there is one.
+    render(templates / "image", work, {**values, "image": values["name"]})
+    found = canonical_json(_hashes(work))
+    tag = hashlib.sha256(found.encode()).hexdigest()[:TAG]
+    end = f"-check-{tag}"
+    # A Job cannot be changed: that of another image has another name.
+    job = values["name"][: 63 - len(end)].rstrip("-") + end
+    return {"image": f"{values['image']}:{tag}", "job": job}
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file by its name in the folder."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hash_file(path)[0] for path in files}
 
 
 def requirements(manifest: Mapping[str, Any]) -> list[str]:
@@ -252,11 +279,8 @@ def _fill(
     """The parts that were written, and what there is to say of those that could not be."""
     suffix = PurePosixPath(what.manifest["artifact"]).suffix
     parts = ["image", "k8s"]
-    _copy_bundle(what, work / "bundle")
     render(templates / "image", work, values)
     render(templates / "k8s", work / "k8s", values)
-    known = {f"{role}s": [each.to_json() for each in ports(what, role)] for role in samples.ROLES}
-    (work / "ports.json").write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
     if suffix not in triton.BACKENDS:
         return parts, [f"no Triton repository: it does not load {suffix} files"]
     repository = triton.repository(what, values["threads"])
@@ -265,10 +289,11 @@ def _fill(
     render(templates / "triton", work / "triton", {**values, **repository.variables()})
     repository.write(work / "triton" / values["model"])
     parts.append("triton")
+    notes = [repository.warning] if repository.warning else []
     if values["storage_uri"]:
         render(templates / "kserve", work, values)
         parts.append("kserve")
-    return parts, []
+    return parts, notes
 
 
 def _copy_bundle(what: Bundle, folder: Path) -> None:
@@ -283,7 +308,6 @@ def _copy_bundle(what: Bundle, folder: Path) -> None:
 
 
 def _write_record(work: Path, what: Bundle, made: Made) -> None:
-    files = sorted(path for path in work.rglob("*") if path.is_file())
     record = {
         "schema": 1,
         "bundle": what.name,
@@ -292,7 +316,7 @@ def _write_record(work: Path, what: Bundle, made: Made) -> None:
         "memory": {"mib": made.memory.mib, "source": made.memory.source},
         "parts": list(made.parts),
         "notes": list(made.notes),
-        "files": {path.relative_to(work).as_posix(): hash_file(path)[0] for path in files},
+        "files": _hashes(work),
     }
     text = json.dumps(record, indent=2, sort_keys=True) + "\n"
     (work / RECORD).write_text(text, encoding="utf-8")

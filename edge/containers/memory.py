@@ -30,6 +30,15 @@ class Memory:
     mib: int
     source: str
 
+    def refuse_less_than(self, size: int) -> None:
+        """Raise :class:`errors.UsageError` for less than ``size`` bytes, those of the bundle."""
+        if self.mib * MIB < size:
+            raise errors.UsageError(
+                f"{self.mib} MiB ({self.source}) are less than the bundle itself has, "
+                f"{size / MIB:.1f} MiB",
+                remedy="leave --memory out: the peak that edge bench measured is taken then",
+            )
+
 
 @dataclass(frozen=True)
 class Load:

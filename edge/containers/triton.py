@@ -26,6 +26,10 @@ TYPES = {
        for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 _BATCH = re.compile(r"(.*[_.-])?batch([_.-]?size)?|n|b|bs", re.IGNORECASE)
+UNPINNED = (
+    "Triton's {} takes no INFERENCE_PRECISION_HINT: where the CPU has bf16 it computes in bf16, "
+    "not as the bundle was proven, and Triton compares nothing; the image pins the precision"
+)
 BATCH = 4  # Triton's own default for models that batch (default-max-batch-size)
 
 
@@ -67,6 +71,18 @@ class Repository:
             return f"no Triton repository: its OpenVINO backend takes no scalar ({scalars[0]})"
         return ""
 
+    @property
+    def warning(self) -> str:
+        """What Triton computes otherwise than the bundle's own runner; empty: nothing known.
+
+        Both ways to OpenVINO leave its own choice of precision, which moves recurrent models by
+        up to 0.3 (snakers4/silero-vad#779).
+        """
+        by_onnxruntime = self.what.manifest["provider"] == "OpenVINOExecutionProvider"
+        if self.backend != "openvino" and not by_onnxruntime:
+            return ""
+        return UNPINNED.format("OpenVINO accelerator" if by_onnxruntime else "OpenVINO backend")
+
     def variables(self) -> dict[str, Any]:
         """What the template ``config.pbtxt`` is filled with, beside the container's own."""
         manifest = self.what.manifest
@@ -74,6 +90,7 @@ class Repository:
         cpu = manifest["runtime"]["requires"].get("gpu") != "nvidia"
         return {
             "name": manifest["model"]["name"],
+            "warning": self.warning,
             "backend": self.backend,
             "kind": "KIND_CPU" if cpu else "KIND_GPU",
             "max_batch_size": BATCH if self.batches else 0,
@@ -159,7 +176,7 @@ def _parameters(backend: str, options: Mapping[str, str], threads: int) -> dict[
         return {"intra_op_thread_count": str(threads), "inter_op_thread_count": "1"}
     if backend != "openvino":
         return {}
-    # INFERENCE_PRECISION_HINT cannot be said here: the backend knows only HINT_BF16 = YES.
+    # The precision cannot be said here: the backend knows only HINT_BF16 = YES.
     known = ("PERFORMANCE_HINT", "NUM_STREAMS")
     said = {key: options[f"provider.{key}"] for key in known if f"provider.{key}" in options}
     return {"INFERENCE_NUM_THREADS": str(threads), **said}

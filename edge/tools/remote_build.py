@@ -19,7 +19,14 @@ from typing import Any
 from edge import errors
 from edge.devices import Device, DeviceSettings
 from edge.devices.base import CHUNK
-from edge.tools import ort_build, ort_source, ort_toolchain, reduced_plan, remote_scripts
+from edge.tools import (
+    ort_build,
+    ort_source,
+    ort_toolchain,
+    ort_versions,
+    reduced_plan,
+    remote_scripts,
+)
 from edge.tools.ort_cmake import LINUX
 from edge.tools.reduced_plan import SOURCE, Plan, write_files
 from edge.tools.remote_jobs import Site, site, steadily
@@ -65,7 +72,7 @@ def ask_of(device: Device) -> ort_toolchain.Ask:
 
 def lacks(request: reduced_plan.Request, ask: ort_toolchain.Ask) -> dict[str, str]:
     """What a device lacks beside the toolchain, and how to get it there."""
-    wanted = reduced_plan.row(reduced_plan.PYTHON_VERSION, reduced_plan.release_of(request.version))
+    wanted = ort_versions.row(ort_versions.PYTHON_VERSION, reduced_plan.release_of(request.version))
     program = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
     found = ask(["python3", "-c", program]) or ""
     match = re.fullmatch(r"(\d{1,3})\.(\d{1,3})", found, re.ASCII)

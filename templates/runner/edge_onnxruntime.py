@@ -173,8 +173,9 @@ class Runtime:
         request = self.request
         made = dict(request.provider_options)
         if request.cuda_graph:
-            graph = {CUDA: "enable_cuda_graph", TENSORRT: "trt_cuda_graph_enable"}
-            made[graph[request.provider]] = "1"
+            # TensorRT's switches are parsed by this package, which throws at 1 (1.31.1).
+            graph = {CUDA: ("enable_cuda_graph", "1"), TENSORRT: ("trt_cuda_graph_enable", "True")}
+            made.update([graph[request.provider]])
         if request.provider == OPENVINO:
             made["device_type"] = openvino_device(request)
             made["num_of_threads"] = str(request.threads)
@@ -192,16 +193,16 @@ class Runtime:
         """
         request = self.request
         if not request.cache or not request.engine_key:
-            return {"trt_engine_cache_enable": "0", "trt_timing_cache_enable": "0"}
+            return {"trt_engine_cache_enable": "False", "trt_timing_cache_enable": "False"}
         import edge_cuda
 
         version = tensorrt_version(Path(self.ort.__file__).parent / "capi")
         folder = str(edge_cuda.cache_folder(request, self.gpu, version))
         return {
-            "trt_engine_cache_enable": "1",
+            "trt_engine_cache_enable": "True",
             "trt_engine_cache_path": folder,
             "trt_engine_cache_prefix": request.engine_key[:16],
-            "trt_timing_cache_enable": "1",
+            "trt_timing_cache_enable": "True",
             "trt_timing_cache_path": folder,
         }
 

@@ -41,6 +41,43 @@ def test_tf32_is_off_unless_the_target_says_otherwise() -> None:
     assert cuda_options(on) == {"provider.use_tf32": "1"}
 
 
+def switched(table: str, name: str, value: object) -> str:
+    """What the runner is told of an option that a target file gives."""
+    said = {table: {"options": {name: value}}}
+    target = config.check(config.Target, {**fake_job.target(table).model_dump(), **said}, "test")
+    options = cuda_options(target) if table == "cuda" else told(tensorrt=target.tensorrt)
+    return options[f"provider.{name}"]
+
+
+@pytest.mark.parametrize("value", [True, 1, "1", "True", "true"])
+def test_switches_are_what_their_reader_takes(value: object) -> None:
+    """The provider takes 1, onnxruntime's Python package True alone for TensorRT."""
+    assert switched("cuda", "use_tf32", value) == "1"
+    assert switched("tensorrt", "trt_bf16_enable", value) == "True"
+
+
+@pytest.mark.parametrize("value", [False, 0, "0", "False", "false"])
+def test_switches_that_are_off(value: object) -> None:
+    assert switched("cuda", "prefer_nhwc", value) == "0"
+    assert switched("tensorrt", "trt_dump_subgraphs", value) == "False"
+
+
+@pytest.mark.parametrize("value", ["yes", "2", 2, "", "on"])
+@pytest.mark.parametrize(
+    ("table", "name"), [("cuda", "use_tf32"), ("tensorrt", "trt_sparsity_enable")]
+)
+def test_a_switch_that_is_neither_on_nor_off(table: str, name: str, value: object) -> None:
+    with pytest.raises(errors.ConfigError, match=f"{table}.options.{name} = .* neither on nor off"):
+        switched(table, name, value)
+
+
+def test_numbers_may_be_tomls_own() -> None:
+    assert switched("cuda", "gpu_mem_limit", 1 << 31) == "2147483648"
+    assert switched("tensorrt", "trt_builder_optimization_level", 5) == "5"
+    with pytest.raises(errors.ConfigError, match="options"):
+        switched("cuda", "gpu_mem_limit", 1.5)
+
+
 def test_a_graph_and_a_least_share_are_the_runners() -> None:
     changes = {
         "cuda": config.Cuda(graph=True),
@@ -56,16 +93,17 @@ def test_profiles_precision_and_key() -> None:
     assert options["provider.trt_profile_min_shapes"] == "x:1x4"
     assert options["provider.trt_profile_opt_shapes"] == "x:2x4"
     assert options["provider.trt_profile_max_shapes"] == "x:8x4"
-    assert options["provider.trt_fp16_enable"] == "1"
+    assert options["provider.trt_fp16_enable"] == "True"
     assert len(options["runner.engine_key"]) == 64
     assert "provider.trt_int8_enable" in told("int8")
     assert "provider.trt_fp16_enable" not in told()
 
 
-@given(st.sampled_from(module.TENSORRT), st.sampled_from(["0", "1", "2"]))
+@given(st.sampled_from(module.TENSORRT), st.sampled_from(["0", "1"]))
 def test_every_option_is_in_the_key(name: str, value: str) -> None:
     options = told(tensorrt=config.TensorRt(options={name: value}))
-    assert options[f"provider.{name}"] == value
+    switch = name in module.SWITCHES["tensorrt"]
+    assert options[f"provider.{name}"] == (str(value == "1") if switch else value)
     assert options["runner.engine_key"] != told()["runner.engine_key"]
 
 
@@ -80,18 +118,17 @@ def test_what_the_model_needs_cannot_be_switched_off(kind: str, name: str) -> No
     """A network with fp16 tensors or Q/DQ has no kernels without the option."""
     for value, good in (("1", True), ("True", True), ("0", False), ("False", False)):
         wish = config.TensorRt(options={name: value})
-        assert told(tensorrt=wish)[f"provider.{name}"] == value
+        assert told(tensorrt=wish)[f"provider.{name}"] == str(good)
         if good:
-            assert told(kind, tensorrt=wish)[f"provider.{name}"] == value
+            assert told(kind, tensorrt=wish)[f"provider.{name}"] == "True"
             continue
-        with pytest.raises(errors.ConfigError, match=f"{name} = '{value}', and the model needs it"):
+        with pytest.raises(errors.ConfigError, match=f"{name} = 'False', and the model needs it"):
             told(kind, tensorrt=wish)
 
 
 def unread(target: config.Target) -> None:
     """All that bundles of these recipes are told; none is asked for."""
     made = {
-        "cuda": lambda: cuda_options(target),
         "tensorrt": lambda: tensorrt_options(
             target, "source", "a" * 64, {"profiles": PROFILES, "kinds": []}
         ),
@@ -105,24 +142,27 @@ OPTION = {"device_id": "0"}
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "table"),
+    ("name", "changes", "key"),
     [
-        ("cuda", {"tensorrt": config.TensorRt(options=OPTION)}, "tensorrt.options"),
-        ("cuda", {"tensorrt": config.TensorRt(profiles={"n": (1, 2, 3)})}, "tensorrt.profiles"),
-        ("tensorrt", {"cuda": config.Cuda(options=OPTION)}, "cuda.options"),
-        ("tensorrt-plan", {"cuda": config.Cuda(options=OPTION)}, "cuda.options"),
-        ("tensorrt-rtx", {"cuda": config.Cuda(options=OPTION)}, "cuda.options"),
-        ("tensorrt-rtx", {"tensorrt": config.TensorRt(options=OPTION)}, "tensorrt.options"),
+        ("tensorrt", {"cuda": config.Cuda(options=OPTION)}, "options of [cuda]"),
+        ("tensorrt", {"tensorrt": config.TensorRt(builder="python")}, "builder of [tensorrt]"),
+        (
+            "tensorrt",
+            {"tensorrt": config.TensorRt(compute_capabilities=("8.6",))},
+            "compute_capabilities of [tensorrt]",
+        ),
+        ("tensorrt-plan", {"cuda": config.Cuda(options=OPTION)}, "options of [cuda]"),
+        ("tensorrt-rtx", {"cuda": config.Cuda(options=OPTION)}, "options of [cuda]"),
+        ("tensorrt-rtx", {"tensorrt": config.TensorRt(options=OPTION)}, "options of [tensorrt]"),
+        ("tensorrt-rtx", {"tensorrt": config.TensorRt(builder="python")}, "builder of [tensorrt]"),
     ],
 )
-def test_tables_that_nothing_reads_are_refused(
-    name: str, changes: dict[str, Any], table: str
-) -> None:
+def test_keys_that_nothing_reads_are_refused(name: str, changes: dict[str, Any], key: str) -> None:
     target = fake_job.target(name)
     unread(target)
     with pytest.raises(errors.ConfigError, match="does not read") as caught:
         unread(target.model_copy(update=changes))
-    assert f"[{table}]" in caught.value.message
+    assert caught.value.message.endswith(key)
 
 
 def test_engines_may_be_captured_as_graphs_too() -> None:
@@ -144,7 +184,8 @@ def test_what_placement_says_is_not_in_the_key() -> None:
 def test_an_ep_context_is_passed_through() -> None:
     said = {"trt_dump_ep_context_model": "1", "trt_ep_context_embed_mode": "0"}
     options = told(tensorrt=config.TensorRt(options=said))
-    assert options["provider.trt_dump_ep_context_model"] == "1"
+    assert options["provider.trt_dump_ep_context_model"] == "True"
+    assert options["provider.trt_ep_context_embed_mode"] == "0"
 
 
 @pytest.mark.parametrize(

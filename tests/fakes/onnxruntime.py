@@ -91,6 +91,13 @@ class IOBinding:
         return list(self._outputs.values())  # type: ignore[arg-type]
 
 
+def _parse_switches(options: dict[str, str]) -> None:
+    """TensorRT's are parsed by the real package, too, which throws at 1 (1.31.1)."""
+    for name, value in options.items():
+        if name.endswith("_enable") and value not in ("True", "true", "False", "false"):
+            raise RuntimeError(f"The value for the key '{name}' should be 'True' or 'False'.")
+
+
 class InferenceSession:
     """As the real one: without the provider it goes on with the CPU, unless that is forbidden."""
 
@@ -101,6 +108,7 @@ class InferenceSession:
             call="session", entries=options._entries, providers=providers, fallback=enable_fallback
         )
         for name, options_of in providers:
+            _parse_switches(options_of if name == TENSORRT else {})
             if name == TENSORRT and "trt_engine_cache_path" in options_of:
                 engine = Path(options_of["trt_engine_cache_path"], "graph_0_sm86.engine")
                 if MODE == "stale" or not engine.exists():

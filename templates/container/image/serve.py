@@ -22,8 +22,9 @@ from urllib.parse import unquote
 
 from http_server import Handler, Server, log
 from inference_protocol import Refused, parse, render
-from served_model import DATATYPES, Failure, Model, Port, Settings, prove, read_manifest
+from served_model import DATATYPES, Failure, Hung, Model, Port, Settings, prove, read_manifest
 
+HUNG = "a run did not end in time; the server has to be started again"
 VALUE_BYTES = 32  # of a body for each value in its JSON: what the pod's memory is made for
 
 
@@ -37,6 +38,7 @@ class Environment(NamedTuple):
     concurrency: int = 1  # runs at once
     connections: int = 64  # open at once; more are turned away
     wait_seconds: int = 10  # that a request waits for its run
+    run_seconds: int = 300  # that a run may take; one that hangs ends the server's life
     lag_seconds: int = 5  # served on after SIGTERM, until load balancers have noticed
     drain_seconds: int = 20  # that requests under way may still take
     max_body: int = 1 << 20  # bytes of a request
@@ -71,6 +73,7 @@ class Service:
         self.model: Model | None = None  # only when it is proven
         self.why = "the golden samples have not been run yet"
         self.draining = False
+        self.hung = False  # a run did not end in time: its thread cannot be ended
         self.slots = threading.BoundedSemaphore(environment.concurrency)
         self.idle = threading.Condition()
         self.active = 0
@@ -92,6 +95,7 @@ class Service:
 
     def ready(self) -> Model:
         """The model; 503 while it is not proven, or no longer serves."""
+        self.live()
         if self.model is None:
             raise Refused(503, self.why)
         return self.model
@@ -117,7 +121,9 @@ class Service:
     # The answers, each as (body, length of the JSON in it where binary data follow).
 
     def live(self) -> Any:
-        """The process answers."""
+        """The process answers, and no run hangs: a probe that fails has it started again."""
+        if self.hung:
+            raise Refused(503, HUNG)
         return {"live": True}
 
     def health(self) -> Any:
@@ -160,11 +166,16 @@ class Service:
         if not self.slots.acquire(timeout=self.environment.wait_seconds):
             raise Refused(503, "all runs are busy")
         try:
+            self.live()
             most = self.environment.max_body // VALUE_BYTES
             asked = parse(body, json_length, (model.inputs, model.outputs), most)
             body.clear()  # its tensors are copies
             try:
-                found = model.run(asked.feeds)
+                found = model.run(asked.feeds, self.environment.run_seconds)
+            except Hung as error:
+                self.hung = True
+                log("hung", seconds=self.environment.run_seconds)
+                raise Refused(503, HUNG) from error
             except Exception as error:
                 log("error", why=str(error))
                 raise Refused(500, "the model failed on this input; the log says why") from error
@@ -215,7 +226,7 @@ def serve(service: Service) -> int:
     server.socket.close()
     whole = service.drain()
     log("end", whole=whole)
-    if not whole:
+    if not whole or service.hung:
         os._exit(1)  # a run that does not end would be waited for
     return 0
 

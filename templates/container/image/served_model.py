@@ -10,7 +10,7 @@ import hashlib
 import importlib
 import json
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from math import inf, log10, prod
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,10 @@ Arrays = dict[str, Any]
 
 class Failure(Exception):
     """Why the bundle cannot be served: it is damaged, does not load, or computes something else."""
+
+
+class Hung(Exception):
+    """A run did not end in time."""
 
 
 class Port(NamedTuple):
@@ -147,9 +151,12 @@ class Model:
         self.platform = str(runtime.facts["runtime"])
         return runtime.load()
 
-    def run(self, feeds: Arrays) -> Arrays:
-        """Outputs by name; safe to call from several threads."""
-        return self.pool.submit(self._run, feeds).result()
+    def run(self, feeds: Arrays, seconds: float | None = None) -> Arrays:
+        """Outputs by name; safe to call from several threads. :class:`Hung` after ``seconds``."""
+        running = self.pool.submit(self._run, feeds)
+        if not wait([running], seconds).done:
+            raise Hung
+        return running.result()
 
     def _run(self, feeds: Arrays) -> Arrays:
         job = self.session.bind(feeds, [port.name for port in self.outputs])
