@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 Run = Callable[[Mapping[str, "Array"]], "dict[str, Array]"]
+Shapes = Mapping[str, Sequence[int | str | None]]
+Ports = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,26 @@ def artifact_accuracy(  # noqa: PLR0913 - a step's inputs and parameters
     session = run_model.open_session(model, level="disabled")
     shapes = {each.name: each.shape for each in session.get_inputs()}
 
-    def once(case: Mapping[str, Array]) -> dict[str, Array]:
-        return run_model.run_session(session, {k: v for k, v in case.items() if k in shapes})
-
-    run = with_constants(in_batches(once, shapes, exported), inputs)
+    run = deployed(partial(run_model.run_session, session), shapes, inputs, exported)
     return {"accuracy": scored(run, metric, score)}
+
+
+def deployed(
+    run: Callable[[dict[str, Array]], dict[str, Array]],
+    shapes: Shapes,
+    inputs: list[dict[str, Any]],
+    exported: Ports,
+) -> Run:
+    """A deployed model as a metric may feed it: any number of rows, constants given or not.
+
+    ``run`` is the model itself, for the inputs that ``shapes`` names, in these shapes (a constant
+    may be no input any more); ``inputs`` and ``exported`` as of :func:`artifact_accuracy`.
+    """
+
+    def known(case: Mapping[str, Array]) -> dict[str, Array]:
+        return run({name: array for name, array in case.items() if name in shapes})
+
+    return with_constants(in_batches(known, shapes, exported), inputs)
 
 
 def with_constants(run: Run, inputs: list[dict[str, Any]]) -> Run:
@@ -118,11 +136,7 @@ def as_metric(error: errors.EdgeError) -> errors.EdgeError:
     return type(error)(message, remedy="call it by itself in Python until it returns a number")
 
 
-def in_batches(
-    run: Run,
-    shapes: Mapping[str, Sequence[int | str | None]],
-    exported: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> Run:
+def in_batches(run: Run, shapes: Shapes, exported: Ports) -> Run:
     """``run`` for any number of rows, fed in batches where the batch is bound.
 
     ``shapes`` are those of the bound model. Inputs that have their bound shape already are fed to
@@ -150,9 +164,7 @@ def in_batches(
     return whole
 
 
-def _refuse_no_batch(
-    longer: list[str], exported: Mapping[str, Sequence[Mapping[str, Any]]]
-) -> None:
+def _refuse_no_batch(longer: list[str], exported: Ports) -> None:
     leading = {
         port["name"]: port["shape"][0] if port["shape"] else None
         for port in (*exported["inputs"], *exported["outputs"])

@@ -82,7 +82,7 @@ class Maker:
         return [name for name, peak in self._golden.peaks(package).items() if peak > LARGEST]
 
 
-@step(version=1, tools=("coremltools", "onnx", "numpy"), timeout=7200, extra=EXTRA)
+@step(version=2, tools=("coremltools", "onnx", "numpy"), timeout=7200, extra=EXTRA)
 def coreml_fp16(
     out: Path, *, model: Path, golden: Path, minimum_deployment_target: str, goal: float
 ) -> Facts:

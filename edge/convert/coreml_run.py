@@ -7,19 +7,17 @@ hardware, no timing. What it cannot compute stays unverified.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge import errors, samples
-from edge.convert import mil_executor
-from edge.convert.accuracy import in_batches, scored, with_constants
-from edge.convert.int8_static import output_sqnr
+from edge.convert import coremltools_library, golden_sqnr, mil_executor
+from edge.convert.accuracy import Shapes, deployed, scored
+from edge.convert.golden_sqnr import HIGHEST_DB
 from edge.convert.mil_executor.run import Interpreter
 from edge.convert.mil_package import PORTS
-from edge.convert.onnx_to_mil import library
 from edge.convert.run_model import finite
 from edge.step import Facts, step
 
@@ -31,8 +29,6 @@ if TYPE_CHECKING:
 EXTRA = "coreml"
 TOOLS = ("coremltools", "numpy")
 RUNTIME = "MIL reference executor (not Apple's runtime)"
-LOWEST_DB = -300.0  # of a package that computes NaN: these figures are compared
-HIGHEST_DB = 300.0  # of equal outputs
 # ONNX's names of element types that numpy calls otherwise.
 NUMPY = {"float": "float32", "double": "float64"}
 Port = dict[str, Any]
@@ -77,7 +73,7 @@ def read(package: Path) -> Package:
     Raises :class:`errors.ModelRefused` where it says nothing of its ports.
     """
     program = mil_executor.load(package)
-    spec = library.coremltools().utils.load_spec(str(package))
+    spec = coremltools_library.module().utils.load_spec(str(package))
     try:
         ports = json.loads(spec.description.metadata.userDefined[PORTS])
         return Package(program, tuple(ports["inputs"]), tuple(ports["outputs"]))
@@ -88,14 +84,16 @@ def read(package: Path) -> Package:
 def held(port: Port, case: Mapping[str, Array]) -> Array:
     """An input as Core ML takes it: float32 or int32, a scalar as one element.
 
-    Raises :class:`errors.RunFailed` for one that is missing, and for 64-bit integers that 32 bits
-    do not hold: an app would feed something else.
+    Raises :class:`errors.RunFailed` for one that is missing or of another shape, and for 64-bit
+    integers that 32 bits do not hold: an app would feed something else.
     """
     import numpy as np
 
     if port["onnx"] not in case:
         raise errors.RunFailed(f"the samples have no input {port['onnx']!r}")
-    array = case[port["onnx"]]
+    array, shape = case[port["onnx"]], () if port["scalar"] else tuple(port["shape"])
+    if array.shape != shape:
+        raise errors.RunFailed(f"input {port['onnx']!r} has the shape {array.shape}, not {shape}")
     limits, whole = np.iinfo(np.int32), array.dtype.kind in "iu" and array.size
     if whole and not (limits.min <= int(array.min()) and int(array.max()) <= limits.max):
         raise errors.RunFailed(
@@ -145,14 +143,11 @@ def coreml_accuracy(  # noqa: PLR0913 - a step's inputs and parameters
     """
     del out, reads  # facts only
     package = read(model.parent)
-    shapes: dict[str, Sequence[int | str | None]] = {
+    shapes: Shapes = {
         port["onnx"]: [] if port["scalar"] else port["shape"] for port in package.inputs
     }
 
-    def once(case: Mapping[str, Array]) -> dict[str, Array]:
-        return package.run(case)[0]
-
-    run = with_constants(in_batches(once, shapes, exported), inputs)
+    run = deployed(lambda case: package.run(case)[0], shapes, inputs, exported)
     try:
         return {"accuracy": scored(run, metric, score)}
     except mil_executor.Unverified:
@@ -182,21 +177,20 @@ class Golden:
     """The samples in ``folder``: inputs with the outputs that are right."""
 
     def __init__(self, folder: Path) -> None:
-        inputs, outputs = (samples.cases(folder, role) for role in samples.ROLES)
-        self._pairs = list(zip(inputs, outputs, strict=True))
+        self._pairs = golden_sqnr.pairs(folder)
 
     def judge(self, package: Path) -> Judged:
         """SQNR of the worst output of all samples, and what was not finite on the way."""
-        opened, worst = read(package), HIGHEST_DB
+        opened, lowest = read(package), HIGHEST_DB
         odd: dict[str, None] = {}
         try:
             for case, expected in self._pairs:
                 actual, strange = opened.run(case)
                 odd |= dict.fromkeys(name for name, _ in strange)
-                worst = min([worst, *_figures(expected, actual)])
+                lowest = min(lowest, golden_sqnr.worst(expected, actual))
         except mil_executor.Unverified as error:
             return Judged(None, unverified=error.message)
-        return Judged(worst, tuple(odd))
+        return Judged(lowest, tuple(odd))
 
     def peaks(self, package: Path) -> dict[str, float]:
         """The largest finite |value| that each operation gives over all samples, by its name."""
@@ -205,8 +199,3 @@ class Golden:
             for name, peak in opened.peaks(case):
                 found[name] = max(found.get(name, 0.0), peak)
         return found
-
-
-def _figures(expected: Mapping[str, Array], actual: Mapping[str, Array]) -> list[float]:
-    found = [output_sqnr(array, actual[name]) for name, array in expected.items()]
-    return [min(max(db, LOWEST_DB), HIGHEST_DB) for db in found if not math.isnan(db)]

@@ -8,8 +8,6 @@ coremltools takes for small tensors (scikit-learn) starts at random places and i
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -18,11 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge import errors
-from edge.convert import mil_executor
+from edge.convert import coremltools_library, mil_executor
 from edge.convert.coreml_run import EXTRA, Golden, Judged
 from edge.convert.int8_static import plain
 from edge.convert.mil_package import PACKAGE, operations, save_package
-from edge.convert.onnx_to_mil import library
 from edge.step import Facts, step
 
 if TYPE_CHECKING:
@@ -105,7 +102,7 @@ def coreml_weights(
 
 def trials(package: Path, scheme: Mapping[str, Any], judge: Golden, work: Path) -> Iterator[Trial]:
     """Packages with more and more bits, each another one, with weights of the bits asked for."""
-    ct = library.coremltools()
+    ct = coremltools_library.module()
     found, before = weights(package), None
     for number, kept in enumerate(GIVEN_BACK):
         bits = {weight: _bits(weight, kept, scheme) for weight in found}
@@ -181,7 +178,7 @@ def compressed(model: Any, bits: Mapping[Weight, int], scheme: Mapping[str, Any]
         config.set_op_name(weight.name, _config(cto, weight, count, scheme))
     compress = cto.palettize_weights if scheme["palettize"] else cto.linear_quantize_weights
     try:
-        with _silent():
+        with coremltools_library.silent():
             return compress(model, config)
     except (ValueError, RuntimeError, NotImplementedError) as error:
         reason = " ".join(str(error).split())[:300]
@@ -222,10 +219,3 @@ def table(bits: int) -> Callable[[Array], tuple[Array, Array]]:
         return np.ldexp(entries, exponent).astype(weight.dtype), indices.astype(np.uint8)
 
     return found
-
-
-@contextlib.contextmanager
-def _silent() -> Iterator[None]:
-    """Without coremltools' progress bars, which go to standard error."""
-    with library.quiet(), contextlib.redirect_stderr(io.StringIO()):
-        yield

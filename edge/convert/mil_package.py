@@ -11,14 +11,12 @@ import json
 import shutil
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from edge import errors
-from edge.convert import onnx_to_mil
-from edge.convert.onnx_to_mil import library
+from edge.convert import coremltools_library, onnx_to_mil
 from edge.step import Facts, step
 
 PACKAGE = "model.mlpackage"
@@ -30,7 +28,7 @@ DATE = "com.github.apple.coremltools.conversion_date"
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "edgewright:mlpackage")
 
 
-@step(version=1, tools=("coremltools", "onnx", "numpy"), timeout=3600, extra="coreml")
+@step(version=2, tools=("coremltools", "onnx", "numpy"), timeout=3600, extra="coreml")
 def mil_package(out: Path, *, model: Path, options: dict[str, Any]) -> Facts:
     """``model.mlpackage`` (an ML Program) from an ONNX file whose sizes are all fixed.
 
@@ -67,7 +65,7 @@ def convert_program(
     program: Any, *, target: str, precision: str, fp32: tuple[str, ...] = ()
 ) -> Any:
     """A MIL program as a coremltools model, after coremltools' own passes."""
-    ct = library.coremltools()
+    ct = coremltools_library.module()
     if precision not in PRECISIONS:
         raise errors.UsageError(
             f"no compute_precision {precision!r}", remedy="known: " + ", ".join(PRECISIONS)
@@ -75,7 +73,10 @@ def convert_program(
     wanted = ct.precision.FLOAT32
     if precision == "fp16":
         wanted = ct.transform.FP16ComputePrecision(op_selector=_halved(fp32))
-    with quiet_conversion():
+    # coremltools numbers operations that have no name, and forgets where it was after a conversion
+    # alone: whatever else built some in this process would be seen in the package.
+    coremltools_library.builder().name_count.clear()
+    with coremltools_library.silent():
         return ct.convert(
             program,
             source="milinternal",
@@ -94,16 +95,6 @@ def _halved(fp32: tuple[str, ...]) -> Callable[[Any], bool]:
         return not kept & {op.op_type, op.name, *(var.name for var in op.outputs)}
 
     return halved
-
-
-@contextmanager
-def quiet_conversion() -> Iterator[None]:
-    """Without coremltools' progress bars (on standard error) and its remarks on versions."""
-    import contextlib
-    import io
-
-    with library.quiet(), contextlib.redirect_stderr(io.StringIO()):
-        yield
 
 
 def operations(model: Any) -> dict[str, int]:

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge import errors, parity, samples
+from edge import errors, parity
+from edge.convert import golden_sqnr
 from edge.convert import openvino_library as ov
 from edge.convert.int8_static import plain
 from edge.convert.openvino_ir import EXTRA
@@ -84,7 +85,7 @@ def openvino_choice(  # noqa: PLR0913 - a step's inputs and parameters
     :class:`edge.parity.Tolerance`. Facts: ``kept`` (canonical, framework), ``why``, and the
     figures of both by these names.
     """
-    openvino = ov.library(release)
+    openvino = ov.module(release)
     limits = parity.Tolerance(**tolerance)
     paths = {CANONICAL: canonical, FRAMEWORK: framework}
     found = {}
@@ -106,8 +107,7 @@ def openvino_choice(  # noqa: PLR0913 - a step's inputs and parameters
 def _held(ready: Any, golden: Path, limits: parity.Tolerance) -> tuple[float, str]:
     """SQNR of the worst output in dB (inf: none differs), and the first one outside ``limits``."""
     worst, first = math.inf, ""
-    sides = (samples.cases(golden, role) for role in samples.ROLES)
-    for number, (case, expected) in enumerate(zip(*sides, strict=True)):
+    for number, (case, expected) in enumerate(golden_sqnr.pairs(golden)):
         actual = ov.infer(ready, case, list(expected))
         for name, array in expected.items():
             measured = parity.measure(array, actual[name], limits)

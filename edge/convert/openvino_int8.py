@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from edge import errors, samples
 from edge.convert import openvino_library as ov
+from edge.convert.golden_sqnr import HIGHEST_DB
 from edge.convert.int8_static import plain
-from edge.convert.openvino_golden import HIGHEST_DB, Golden
+from edge.convert.openvino_golden import Golden
 from edge.convert.openvino_ir import EXTRA
 from edge.convert.openvino_nncf import quiet_nncf
 from edge.convert.sensitivity import REMEDY
@@ -54,7 +55,7 @@ def openvino_int8(  # noqa: PLR0913 - a step's inputs and parameters
     Raises :class:`errors.ModelRefused` when nothing can be quantized and
     :class:`errors.ParityFailed` when no goal is reached with anything quantized.
     """
-    openvino = ov.library(release)
+    openvino = ov.module(release)
     quantizer = _Quantizer(quiet_nncf(), samples.cases(cases.parent, "input"), preset, subset_size)
     judge = _Judge(golden.parent)
     for goal in goals:

@@ -21,7 +21,7 @@ def openvino_ir(out: Path, *, model: Path, release: str) -> Facts:
     Facts: ``operations`` (constants not counted) and ``bytes`` (of both files). Raises
     :class:`errors.ModelRefused` with OpenVINO's own reason.
     """
-    openvino = ov.library(release)
+    openvino = ov.module(release)
     read = ov.read(openvino, model, release)
     ov.simplify(read)
     ov.save(openvino, read, out)
@@ -35,7 +35,7 @@ def openvino_fp16(out: Path, *, model: Path, release: str) -> Facts:
     Weights that fp16 cannot hold stay as they are. What is computed in is the target's
     ``inference_precision``, not this.
     """
-    openvino = ov.library(release)
+    openvino = ov.module(release)
     read = ov.read(openvino, model, release)
     ov.save(openvino, read, out, half=True)
     return ov.figures(read, out)

@@ -30,7 +30,7 @@ _PLACE = re.compile(
 _INNER = re.compile(r"^.*?Check '.*' failed at [^:]+:\d+:\s*")
 
 
-def library(release: str) -> Any:
+def module(release: str) -> Any:
     """The module ``openvino``, which must be ``release``: another one makes and runs other IR.
 
     Raises :class:`errors.ToolMissing`. It reports nothing to its maker: from 2023 on its import

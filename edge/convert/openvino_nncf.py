@@ -11,7 +11,7 @@ from edge import errors
 def quiet_nncf() -> Any:
     """The module ``nncf``, its log at errors.
 
-    After :func:`edge.convert.openvino_library.library`, which keeps it from reporting its use.
+    After :func:`edge.convert.openvino_library.module`, which keeps it from reporting its use.
     Raises :class:`errors.ToolMissing`.
     """
     import numpy as np

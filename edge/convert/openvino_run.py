@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edge import samples
+from edge.convert import golden_sqnr
 from edge.convert import openvino_library as ov
-from edge.convert.accuracy import in_batches, scored, with_constants
+from edge.convert.accuracy import deployed, scored
 from edge.convert.openvino_ir import EXTRA
 from edge.convert.run_model import finite
 from edge.step import Facts, step
@@ -33,10 +33,10 @@ def run_openvino(
     ``not_finite``, and ``inference_precision``, what OpenVINO really computes in: it takes f32
     without a word where the CPU has no bf16 or f16.
     """
-    openvino = ov.library(release)
+    openvino = ov.module(release)
     ready = ov.compiled(openvino, ov.read(openvino, model, release), properties, release)
     pairs = []
-    for case, expected in zip(*_sides(golden.parent), strict=True):
+    for case, expected in golden_sqnr.pairs(golden.parent):
         pairs.append((case, ov.infer(ready, case, list(expected))))
     samples.write(out, pairs)
     odd = {name for _, outs in pairs for name, a in outs.items() if not finite(a)}
@@ -45,11 +45,6 @@ def run_openvino(
         "not_finite": sorted(odd),
         "inference_precision": ready.get_property(PRECISION).get_type_name(),
     }
-
-
-def _sides(folder: Path) -> tuple[list[dict[str, Array]], list[dict[str, Array]]]:
-    inputs, outputs = (samples.cases(folder, role) for role in samples.ROLES)
-    return inputs, outputs
 
 
 @step(version=1, tools=TOOLS, timeout=7200, extra=EXTRA)
@@ -70,15 +65,15 @@ def openvino_accuracy(  # noqa: PLR0913 - a step's inputs and parameters
     Arguments as of ``edge.convert.accuracy.artifact_accuracy``, and of :func:`run_openvino`.
     """
     del out, reads  # facts only
-    openvino = ov.library(release)
+    openvino = ov.module(release)
     ready = ov.compiled(openvino, ov.read(openvino, model, release), properties, release)
     names = [str(port["name"]) for port in exported["outputs"]]
     shapes = {name: _shape(port) for port in ready.inputs for name in port.get_names()}
 
-    def once(case: Mapping[str, Array]) -> dict[str, Array]:
-        return ov.infer(ready, {k: v for k, v in case.items() if k in shapes}, names)
+    def once(case: dict[str, Array]) -> dict[str, Array]:
+        return ov.infer(ready, case, names)
 
-    run = with_constants(in_batches(once, shapes, exported), inputs)
+    run = deployed(once, shapes, inputs, exported)
     return {"accuracy": scored(run, metric, score)}
 
 

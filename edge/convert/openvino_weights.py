@@ -44,7 +44,7 @@ def openvino_weights(
     ``bytes``, ``compressed`` (weights by type), ``kept`` (operators), ``sqnr_db``. Raises
     :class:`errors.ModelRefused` where nothing is compressed.
     """
-    openvino, nncf = ov.library(release), quiet_nncf()
+    openvino, nncf = ov.module(release), quiet_nncf()
     judge = Golden(golden.parent)
     best: tuple[float, Any, Facts] | None = None
     for kept in GIVEN_BACK:

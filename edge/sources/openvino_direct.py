@@ -61,7 +61,7 @@ def _made(
 ) -> Facts:
     like, release = wanted
     try:
-        openvino = ov.library(release)
+        openvino = ov.module(release)
         ports = _bound_ports(like)
         model, names, converter = make(openvino, *given)
         _fit(openvino, model, names, ports)

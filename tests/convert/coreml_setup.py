@@ -1,59 +1,32 @@
-"""What tests of Core ML's steps share: models on disk with golden samples, packages of them."""
+"""What tests of Core ML's steps share: packages of models with golden samples."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-import pytest
 
-from edge import samples
-from edge.convert import run_model
 from edge.convert.coreml_fp16 import coreml_fp16
 from edge.convert.coreml_package import HEAD
 from edge.convert.mil_package import PACKAGE, mil_package
-from edge.samples import INDEX
-
-Array = np.ndarray[Any, Any]
+from tests.convert.golden_setup import Array, GoldenSetup, need
 
 
 def need_coremltools() -> None:
     """Without it the test is skipped by name, and fails under CI."""
-    if importlib.util.find_spec("coremltools") is None:
-        reason = "needs coremltools: pip install -e '.[coreml]'"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+    need("coreml", "coremltools")
 
 
-class Setup:
-    """A model in ``folder`` with golden samples, and packages made of it there."""
+class Setup(GoldenSetup):
+    """A model with golden samples, and packages made of it beside them."""
 
     def __init__(
         self, folder: Path, made: onnx.ModelProto, cases: Sequence[Mapping[str, Array]]
     ) -> None:
         need_coremltools()
-        self.folder, self.model = folder, folder / "model.onnx"
-        folder.mkdir(parents=True, exist_ok=True)
-        onnx.save(made, self.model)
-        session = run_model.open_session(self.model, level="disabled")
-        pairs = [(dict(case), run_model.run_session(session, dict(case))) for case in cases]
-        samples.write(folder / "golden", pairs)
-
-    @property
-    def golden(self) -> Path:
-        return self.folder / "golden" / INDEX
-
-    def place(self, name: str) -> Path:
-        """An empty folder for a step."""
-        made = self.folder / name
-        made.mkdir()
-        return made
+        super().__init__(folder, made, cases)
 
     def plain(self, precision: str = "fp32", target: str = "iOS16", name: str = "plain") -> Path:
         """The head of a package as ``mil_package`` makes it."""
@@ -86,11 +59,6 @@ def content(package: Path) -> dict[str, bytes]:
         for path in sorted(package.rglob("*"))
         if path.is_file()
     }
-
-
-def drawn(seed: int, *shape: int) -> Array:
-    """float32 in [-1, 1]."""
-    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
 
 
 def parsed(body: str, *, opset: int = 17, **weights: Array) -> onnx.ModelProto:

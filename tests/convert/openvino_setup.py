@@ -1,25 +1,20 @@
-"""What tests of OpenVINO's steps share: the module, models on disk with golden samples."""
+"""What tests of OpenVINO's steps share: the module, and IR of models with golden samples."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import pytest
 
 from edge import samples
-from edge.convert import openvino_library, run_model
+from edge.convert import openvino_library
 from edge.convert.openvino_ir import openvino_ir
 from edge.convert.openvino_run import run_openvino
 from edge.registry import Registry
-from edge.samples import INDEX
+from tests.convert.golden_setup import GoldenSetup, need
 
-Array = np.ndarray[Any, Any]
 F32 = {"INFERENCE_PRECISION_HINT": "f32"}
 
 
@@ -35,39 +30,13 @@ RELEASE = release()
 
 
 def need_openvino(*more: str) -> Any:
-    """The module; without it (or NNCF) the test is skipped by name, and fails under CI."""
-    wanted = ("openvino", *more)
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
-    if missing:
-        reason = f"needs {', '.join(missing)}: pip install -e '.[openvino]'"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return openvino_library.library(RELEASE)
+    """The module; ``more`` packages are needed, too."""
+    need("openvino", "openvino", *more)
+    return openvino_library.module(RELEASE)
 
 
-class Setup:
-    """A model in ``folder`` with golden samples, and IR made of it there."""
-
-    def __init__(
-        self, folder: Path, made: onnx.ModelProto, cases: Sequence[Mapping[str, Array]]
-    ) -> None:
-        self.folder, self.model = folder, folder / "model.onnx"
-        folder.mkdir(parents=True, exist_ok=True)
-        onnx.save(made, self.model)
-        session = run_model.open_session(self.model, level="disabled")
-        pairs = [(dict(case), run_model.run_session(session, dict(case))) for case in cases]
-        samples.write(folder / "golden", pairs)
-
-    @property
-    def golden(self) -> Path:
-        return self.folder / "golden" / INDEX
-
-    def place(self, name: str) -> Path:
-        """An empty folder for a step."""
-        made = self.folder / name
-        made.mkdir()
-        return made
+class Setup(GoldenSetup):
+    """A model with golden samples, and IR made of it beside them."""
 
     def ir(self, name: str = "ir") -> Path:
         """The IR of the model, made once."""
@@ -92,8 +61,3 @@ class Setup:
                 gap = np.abs(array.astype(np.float64) - other[name].astype(np.float64))
                 worst[name] = max(worst.get(name, 0.0), float(gap.max(initial=0.0)))
         return {**facts, "worst": worst}
-
-
-def drawn(seed: int, *shape: int) -> Array:
-    """float32 in [-1, 1]."""
-    return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)

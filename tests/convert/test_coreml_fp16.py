@@ -12,9 +12,11 @@ import pytest
 from edge import process
 from edge.convert import mil_executor
 from edge.convert.coreml_fp16 import ALL, half_operations
-from edge.convert.coreml_run import HIGHEST_DB, Golden, Judged
+from edge.convert.coreml_run import Golden, Judged
+from edge.convert.golden_sqnr import HIGHEST_DB
 from edge.convert.mil_package import PACKAGE
-from tests.convert.coreml_setup import Setup, content, drawn, parsed
+from tests.convert.coreml_setup import Setup, content, parsed
+from tests.convert.golden_setup import drawn
 
 # coremltools leaves the folder that it writes weights to for Python to remove.
 pytestmark = pytest.mark.filterwarnings(

@@ -10,10 +10,9 @@ import numpy as np
 import onnx
 import pytest
 
-from edge import errors, samples
-from edge.convert import mil_executor
+from edge import errors, process, samples
+from edge.convert import coremltools_library, mil_executor
 from edge.convert.coreml_run import (
-    LOWEST_DB,
     RUNTIME,
     Golden,
     coreml_accuracy,
@@ -21,8 +20,10 @@ from edge.convert.coreml_run import (
     read,
     run_coreml,
 )
+from edge.convert.golden_sqnr import LOWEST_DB
 from edge.convert.mil_package import PACKAGE
-from tests.convert.coreml_setup import Setup, drawn, parsed
+from tests.convert.coreml_setup import Setup, parsed
+from tests.convert.golden_setup import drawn
 
 # coremltools leaves the folder that it writes weights to for Python to remove.
 pytestmark = pytest.mark.filterwarnings(
@@ -85,13 +86,23 @@ def test_ports_say_both_names_and_what_core_ml_holds(tmp_path: Path) -> None:
 
 
 def test_64_bits_that_32_do_not_hold_are_no_silent_wrap(tmp_path: Path) -> None:
-    port = {"onnx": "i", "name": "i", "held": "int32", "shape": [1]}
+    port = {"onnx": "i", "name": "i", "held": "int32", "shape": [1], "scalar": False}
     assert held(port, {"i": np.array([2**31 - 1])}).dtype == np.int32
     for value in (2**31, -(2**31) - 1):
         with pytest.raises(errors.RunFailed, match="'i' has values that 32 bits do not hold"):
             held(port, {"i": np.array([value])})
     with pytest.raises(errors.RunFailed, match="have no input 'i'"):
         held(port, {})
+
+
+def test_another_shape_of_as_many_elements_is_no_silent_reshape() -> None:
+    port = {"onnx": "x", "name": "x", "held": "float32", "shape": [2, 3], "scalar": False}
+    with pytest.raises(errors.RunFailed, match=r"'x' has the shape \(3, 2\), not \(2, 3\)"):
+        held(port, {"x": drawn(1, 3, 2)})
+    scalar = {**port, "shape": [1], "scalar": True}
+    assert held(scalar, {"x": np.array(2.0)}).shape == (1,)
+    with pytest.raises(errors.RunFailed, match=r"\(1,\), not \(\)"):
+        held(scalar, {"x": np.ones(1)})
 
 
 def unknown(*_words: Any, **_more: Any) -> Any:
@@ -158,6 +169,44 @@ def test_the_users_metric_runs_on_the_package(
     assert math.isclose(facts["accuracy"], 7 / 15)
     monkeypatch.setattr(mil_executor, "run", unknown)
     assert coreml_accuracy.function(tmp_path, **given) == {"accuracy": None}
+
+
+# What the step's process finds in place of each framework: it leaves a mark where it is imported.
+FRAMEWORK = "import pathlib\npathlib.Path(__file__).with_suffix('.mark').touch()\n"
+IMPORTS = """
+import importlib
+import pathlib
+
+def right(run):
+    folder, names = pathlib.Path(__file__).parent / "frameworks", {names}
+    if marks := sorted(path.name for path in folder.glob("*.mark")):
+        raise ValueError(f"imported by the step: {{marks}}")
+    for name in names:
+        importlib.import_module(name)
+    return len(list(folder.glob("*.mark"))) / len(names)
+"""
+
+
+@pytest.mark.process
+def test_a_step_imports_no_framework_and_the_users_metric_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = parsed("g (float[2,3] x) => (float[2,3] y) { y = Neg(x) }")
+    setup = Setup(tmp_path / "m", made, [{"x": drawn(1, 2, 3)}])
+    names = [name for names in coremltools_library.FRAMEWORKS.values() for name in names]
+    (tmp_path / "frameworks").mkdir()
+    for name in names:
+        (tmp_path / "frameworks" / f"{name}.py").write_text(FRAMEWORK)
+    (tmp_path / "metric.py").write_text(IMPORTS.format(names=names))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "frameworks"))
+    facts = process.run_python(
+        "edge.convert.coreml_run:coreml_accuracy.function",
+        {"out": tmp_path, "model": setup.plain(), "metric": tmp_path / "metric.py",
+         "score": "metric:right", "reads": {}, "inputs": [],
+         "exported": {"inputs": [], "outputs": []}},
+        timeout=120,
+    )  # fmt: skip
+    assert facts == {"accuracy": 1.0}
 
 
 def test_values_that_are_not_finite_are_named(tmp_path: Path) -> None:

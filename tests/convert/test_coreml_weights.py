@@ -15,7 +15,8 @@ from edge import errors, process
 from edge.convert.coreml_weights import Weight, block_size, coreml_weights, table, weights
 from edge.convert.mil_package import PACKAGE
 from tests import models
-from tests.convert.coreml_setup import Setup, content, drawn, need_coremltools, parsed
+from tests.convert.coreml_setup import Setup, content, need_coremltools, parsed
+from tests.convert.golden_setup import drawn
 
 # coremltools leaves the folder that it writes weights to for Python to remove.
 pytestmark = pytest.mark.filterwarnings(

@@ -15,7 +15,8 @@ from edge.convert import openvino_library as ov
 from edge.convert.openvino_choice import Way, better, openvino_choice
 from edge.convert.openvino_ir import openvino_ir
 from tests import models
-from tests.convert.openvino_setup import F32, RELEASE, Setup, drawn, need_openvino
+from tests.convert.golden_setup import drawn
+from tests.convert.openvino_setup import F32, RELEASE, Setup, need_openvino
 
 EVEN = Way(120.0, 1000, 10)
 

@@ -17,7 +17,8 @@ from edge.convert import openvino_library as ov
 from edge.convert.openvino_ir import openvino_fp16, openvino_ir
 from tests import models
 from tests.convert import small_models
-from tests.convert.openvino_setup import RELEASE, Setup, drawn, need_openvino
+from tests.convert.golden_setup import drawn
+from tests.convert.openvino_setup import RELEASE, Setup, need_openvino
 from tests.convert.trained_digits import digits
 
 Array = np.ndarray[Any, Any]

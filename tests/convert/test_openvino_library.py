@@ -63,20 +63,20 @@ def test_another_release_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatc
     present = SimpleNamespace(__version__="2025.1.0-18503-6fec06580ab-releases/2025/1")
     monkeypatch.setitem(sys.modules, "openvino", present)
     with pytest.raises(errors.ToolMissing, match=r"openvino 2026\.4\.1, and 2025\.1\.0 is") as e:
-        ov.library("2026.4.1")
+        ov.module("2026.4.1")
     assert e.value.remedy == "pip install openvino==2026.4.1"
 
 
 def test_without_openvino_the_remedy_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(errors.ToolMissing, match="openvino is not installed"):
-        ov.library(RELEASE)
+        ov.module(RELEASE)
 
 
 TELEMETRY = f"""
 import sys
 from edge.convert import openvino_library
-openvino_library.library("{RELEASE}")
+openvino_library.module("{RELEASE}")
 assert sys.modules["openvino_telemetry"] is None
 from openvino.tools.ovc import telemetry_stub, telemetry_utils
 assert telemetry_utils.tm is telemetry_stub

@@ -11,7 +11,8 @@ import pytest
 from edge import errors, samples
 from edge.convert.openvino_run import openvino_accuracy
 from tests import models
-from tests.convert.openvino_setup import F32, RELEASE, Setup, drawn, need_openvino
+from tests.convert.golden_setup import drawn
+from tests.convert.openvino_setup import F32, RELEASE, Setup, need_openvino
 from tests.convert.trained_digits import digits
 
 
@@ -70,7 +71,10 @@ def right(run):
 
 
 def test_the_users_metric_is_asked_of_the_ir(tmp_path: Path) -> None:
-    """More rows than the bound batch: fed in batches, as for any artifact."""
+    """More rows than the bound batch: fed in batches, as for any artifact.
+
+    What is constant for the deployment is no input of the IR any more.
+    """
     import onnx
 
     data = digits()
@@ -87,7 +91,8 @@ def test_the_users_metric_is_asked_of_the_ir(tmp_path: Path) -> None:
     facts = openvino_accuracy.function(
         setup.place("accuracy"), model=setup.ir(), properties=F32, release=RELEASE,
         metric=tmp_path / "metric.py", score="metric:right", reads={},
-        inputs=[{"name": "x", "dtype": "float32", "shape": [16, 1, 8, 8], "constant": None}],
+        inputs=[{"name": "x", "dtype": "float32", "shape": [16, 1, 8, 8], "constant": None},
+                {"name": "folded", "dtype": "float32", "shape": [1], "constant": 1.0}],
         exported=ports,
     )  # fmt: skip
     assert facts is not None

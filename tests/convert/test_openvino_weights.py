@@ -15,7 +15,8 @@ from edge.convert import openvino_library as ov
 from edge.convert.openvino_weights import EXACT, openvino_weights
 from edge.samples import INDEX
 from tests import models
-from tests.convert.openvino_setup import RELEASE, Setup, drawn, need_openvino
+from tests.convert.golden_setup import drawn
+from tests.convert.openvino_setup import RELEASE, Setup, need_openvino
 
 
 @pytest.fixture(autouse=True)

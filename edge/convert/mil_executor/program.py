@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from edge import errors
-from edge.convert.onnx_to_mil import library
+from edge.convert import coremltools_library
 
 
 def load(package: Path) -> Any:
     """The program of ``package``; :class:`errors.ModelRefused` where it is no ML Program."""
-    ct = library.coremltools()
+    ct = coremltools_library.module()
     from coremltools.converters.mil.frontend.milproto.load import load as read
 
     weights = package / "Data" / "com.apple.CoreML" / "weights"
     try:
-        with library.quiet():
+        with coremltools_library.quiet():
             spec = ct.utils.load_spec(str(package))
             if spec.WhichOneof("Type") != "mlProgram":
                 raise errors.ModelRefused(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edge.convert.onnx_to_mil.elementwise import natural_log
 from edge.convert.onnx_to_mil.node import Node
 from edge.convert.onnx_to_mil.registry import operator
 
@@ -150,7 +151,7 @@ def _softmax(node: Node, x: Any, axis: int) -> Any:
     # x - max - ln sum e^(x - max): the logarithm of a softmax is -inf where that underflows.
     low = node.op("sub", x=x, y=node.op("reduce_max", x=x, axes=[axis], keep_dims=True))
     total = node.op("reduce_sum", x=node.op("exp", x=low), axes=[axis], keep_dims=True)
-    return node.op("sub", x=low, y=node.op("log", x=total))
+    return node.op("sub", x=low, y=natural_log(node, total))
 
 
 @operator("Dropout")

@@ -9,7 +9,7 @@ from edge.convert.onnx_to_mil.registry import operator
 from edge.convert.onnx_to_mil.values import FLOATS
 
 PLAIN = {"Ceil": "ceil", "Floor": "floor", "Round": "round", "Sqrt": "sqrt", "Exp": "exp",
-         "Log": "log", "Erf": "erf", "Sigmoid": "sigmoid", "Tanh": "tanh", "Sin": "sin",
+         "Erf": "erf", "Sigmoid": "sigmoid", "Tanh": "tanh", "Sin": "sin",
          "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan",
          "Sinh": "sinh", "Cosh": "cosh", "Atanh": "atanh"}  # fmt: skip
 # Above this many factors a power of integers is refused: MIL's pow goes through floats.
@@ -18,8 +18,24 @@ POWER_LIMIT = 8
 
 @operator(*PLAIN, types="floats")
 def plain(node: Node) -> Any:
-    """What MIL has under (almost) the same name. Its log adds 1e-45, a float32's least step."""
+    """What MIL has under (almost) the same name."""
     return node.op(PLAIN[node.kind], x=node.var())
+
+
+@operator("Log", types="floats")
+def log(node: Node) -> Any:
+    """The natural logarithm."""
+    return natural_log(node, node.var())
+
+
+def natural_log(node: Node, x: Any) -> Any:
+    """The natural logarithm of x, -inf of zero as in ONNX.
+
+    MIL's log is ln(x + epsilon), by default 1e-45: -103.28 of zero in float32. Its documentation
+    forbids no 0 there, and Chromium's WebNN gives Core ML one for the same reason
+    (services/webnn/coreml/graph_builder_coreml.cc).
+    """
+    return node.op("log", x=x, epsilon=0.0)
 
 
 @operator("Abs", "Sign")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from edge import errors
-from edge.convert.onnx_to_mil import library
+from edge.convert import coremltools_library
 from edge.convert.onnx_to_mil.emit import RANK_LIMIT, Emitter
 from edge.convert.onnx_to_mil.names import Names
 from edge.convert.onnx_to_mil.registry import NEWEST
@@ -69,7 +69,7 @@ def convert(model: onnx.ModelProto, *, target: str = "iOS15") -> Converted:
     """
     if target not in TARGETS:
         raise errors.UsageError(f"no target {target!r}", remedy="known: " + ", ".join(TARGETS))
-    builder = library.builder()
+    builder = coremltools_library.builder()
     whole, opsets = _readable(model)
     names = Names()
     stored = {tensor.name: initializer(tensor) for tensor in whole.graph.initializer}
@@ -145,8 +145,9 @@ def _port(port: onnx.ValueInfoProto, names: Names, *, given: bool = True) -> Por
 
 # ---------------------------------------------------------------------------------- the program
 def _function(builder: Any, inputs: list[Port], target: str) -> Any:
-    import coremltools as ct
     from coremltools.converters.mil.mil import Function, types
+
+    ct = coremltools_library.module()
 
     held = {"float32": types.fp32, "int32": types.int32}
     ports = {port.name: builder.placeholder(port.shape, held[port.held]) for port in inputs}

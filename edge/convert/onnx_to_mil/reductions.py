@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from edge.convert.onnx_to_mil.elementwise import natural_log
 from edge.convert.onnx_to_mil.node import Node
 from edge.convert.onnx_to_mil.registry import operator
 from edge.convert.onnx_to_mil.values import FLOATS
@@ -51,7 +52,7 @@ def _composed(node: Node, kind: str, axes: list[int], *, keep: bool) -> Any:
     x = node.var()
     if kind == "reduce_log_sum":
         total = node.op("reduce_sum", x=x, axes=axes, keep_dims=keep)
-        return node.op("log", x=total)
+        return natural_log(node, total)
     squares = node.op("reduce_sum_square", x=x, axes=axes, keep_dims=keep)
     return node.op("sqrt", x=squares)
 
@@ -64,7 +65,7 @@ def _pointwise(node: Node, kind: str) -> Any:
     if kind == "reduce_sum_square":
         return node.op("mul", x=x, y=x)
     if kind == "reduce_log_sum":
-        return node.op("log", x=x)
+        return natural_log(node, x)
     return x
 
 

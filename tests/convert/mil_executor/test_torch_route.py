@@ -12,9 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from edge.convert import mil_executor
-from edge.convert.mil_package import quiet_conversion
-from edge.convert.onnx_to_mil import library
+from edge.convert import coremltools_library, mil_executor
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.jit's deprecation, coremltools' own
 
@@ -70,11 +68,11 @@ NETWORKS: dict[str, tuple[Any, tuple[int, ...]]] = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_executor_agrees_with_pytorch(name: str) -> None:
-    ct = library.coremltools()
+    ct = coremltools_library.module("torch")
     network, shape = NETWORKS[name]
     network = network.eval()
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad(), quiet_conversion():
+    with torch.no_grad(), coremltools_library.silent():
         wanted = network(x)
         converted = ct.convert(
             torch.jit.trace(network, x),  # type: ignore[no-untyped-call]
