@@ -56,6 +56,11 @@ class Bundle:
         return self.folder / "samples"
 
     @property
+    def precision(self) -> str:
+        """What its artifact was made at."""
+        return str((self.manifest.get("precision") or {}).get("made", ""))
+
+    @property
     def tolerance(self) -> Tolerance:
         """The target's tolerance."""
         return Tolerance(**self.manifest["tolerance"])
@@ -174,7 +179,7 @@ def record(
         facts=facts,
         before=taken.before,
         after=taken.after,
-        options=_options(taken),
+        options={"precision": what.precision, **_options(taken)},
         sizes=known.sizes,
         load_ns=tuple(run.load_ns for run in taken.runs),
         first_ns=tuple(run.first_ns for run in taken.runs),

@@ -47,6 +47,7 @@ class Row:
     target: str
     state: str
     device: str | None = None
+    precision: str | None = None
     runner: str | None = None
     threads: int | None = None
     provider: str | None = None
@@ -73,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of one model and its golden samples by target, device, runner and provider."""
+    """Rows of one model and its golden samples by target, device, runner, provider, precision."""
 
     model: ModelId
     samples_sha256: str
@@ -133,7 +134,7 @@ def _group_order(group: tuple[tuple[ModelId, str], list[Row]]) -> tuple[str, ...
 
 
 def _order(row: Row) -> tuple[str, ...]:
-    known = (row.device, row.runner, row.provider)
+    known = (row.device, row.runner, row.provider, row.precision)
     return (row.target, *(each or "" for each in known), row.state, row.record or "")
 
 
@@ -157,9 +158,10 @@ def _measured(record: Record, bundles: Sequence[Built]) -> Row:
         record.target,
         "measured",
         device=record.device,
+        precision=_said(record, "precision"),
         runner=record.runner,
         threads=threads if isinstance(threads, int) else None,
-        provider=str(record.options["provider"]) if record.options.get("provider") else None,
+        provider=_said(record, "provider"),
         sizes=record.sizes,
         load_ns=float(median(record.load_ns)) if record.load_ns else None,
         first_ns=float(median(record.first_ns)) if record.first_ns else None,
@@ -182,6 +184,11 @@ def _measured(record: Record, bundles: Sequence[Built]) -> Row:
     )
 
 
+def _said(record: Record, name: str) -> str | None:
+    """A text of a record's options; None where it has none."""
+    return str(record.options.get(name) or "") or None
+
+
 def worst(outputs: Sequence[OutputParity]) -> tuple[float | None, float | None]:
     """Largest max_abs and smallest SQNR (dB) of outputs; None where no output has one."""
     differences = [output.max_abs for output in outputs if output.max_abs is not None]
@@ -202,7 +209,7 @@ def cells(row: Row) -> tuple[str, ...]:
     sizes = (known.artifact, known.runtime, known.total) if known else (None, None, None)
     verdict = row.verdict or row.state
     return (
-        clean(row.target),
+        target_text(row.target, row.precision),
         clean(row.device or DASH),
         _runner(row),
         *(size_text(size) for size in sizes),
@@ -217,6 +224,11 @@ def cells(row: Row) -> tuple[str, ...]:
         DASH if row.sqnr_db is None else decibels(row.sqnr_db),
         f"{verdict} ({row.note})" if row.note else verdict,
     )
+
+
+def target_text(target: str, precision: str | None) -> str:
+    """A target, with the precision of what was measured where that is not the source's."""
+    return clean(target if precision in (None, "source") else f"{target}, {precision}")
 
 
 def _runner(row: Row) -> str:

@@ -60,7 +60,7 @@ def _finite(value: Any) -> Any:
 
 
 # ---------------------------------------------------------------------------------- CSV
-OF_VARIANTS = ("precision", "accuracy", "drop", "metric", "artifact_sha256", "reason")
+OF_VARIANTS = ("accuracy", "drop", "metric", "artifact_sha256", "reason")
 
 
 def to_csv(

@@ -44,7 +44,8 @@ TABLES = (
 LATEST = """SELECT id, body FROM (
     SELECT id, body, created, rowid AS place, ROW_NUMBER() OVER (
         PARTITION BY model, model_sha256, samples_sha256, target, device, runner,
-            json_extract(body, '$.options.threads'), json_extract(body, '$.options.provider')
+            json_extract(body, '$.options.threads'), json_extract(body, '$.options.provider'),
+            json_extract(body, '$.options.precision')
         ORDER BY created DESC, rowid DESC) AS age
     FROM records WHERE {filters}) WHERE age = 1 ORDER BY created DESC, place DESC LIMIT ?"""
 ALL = "SELECT id, body FROM records WHERE {filters} ORDER BY created DESC, rowid DESC LIMIT ?"
@@ -157,7 +158,11 @@ class Results:
     def latest(
         self, *, model: str = "", target: str = "", device: str = "", limit: int = MAX_RECORDS
     ) -> tuple[Record, ...]:
-        """The newest of each model, hash, samples, target, device, runner, threads, provider."""
+        """The newest of each thing that is compared.
+
+        That is a model with its hash and samples, for a target on a device, by a runner with its
+        number of threads and provider, at a precision.
+        """
         return self._query(LATEST, {"model": model, "target": target, "device": device}, limit)
 
     def get(self, record_id: str) -> Record:

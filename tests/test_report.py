@@ -68,6 +68,16 @@ def test_rows_are_sorted_whatever_order_they_come_in() -> None:
     assert [row.record for row in there[0].rows[:3]] == ["apc", "appython", "aqc"]
 
 
+def test_precision_and_provider_of_what_was_measured_are_said() -> None:
+    said = {"provider": "CUDAExecutionProvider", "precision": "fp16", "threads": 2}
+    row = only(replace(RECORD, options=said)).rows[0]
+    assert cell(row, "target") == f"{RECORD.target}, fp16"
+    assert cell(row, "runner") == f"{RECORD.runner}, 2 threads, CUDAExecutionProvider"
+    plain = {"provider": "CPUExecutionProvider", "precision": "source"}
+    row = only(replace(RECORD, options=plain)).rows[0]
+    assert (cell(row, "target"), cell(row, "runner")) == (RECORD.target, RECORD.runner)
+
+
 def test_what_is_built_and_not_measured_has_sizes_only() -> None:
     row = only(RECORD, bundles=(BUILT,)).rows[0]
     assert row == Row("android", report.NOT_MEASURED, sizes=SIZES)

@@ -132,6 +132,7 @@ def test_latest_is_one_for_each_thing_that_may_be_compared(database: Results) ->
         another(3, runner="python"),
         another(4, device="tablet"),
         another(6, options={"threads": 1, "provider": "coreml:ALL"}),
+        another(7, options={"threads": 1, "precision": "fp16"}),
     )
     for record in (newer, *others, RECORD):
         database.add(record, LOOPS)
