@@ -7,7 +7,9 @@ computes something else than the source is told as that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,25 +17,31 @@ from typing import Any
 from edge import bench, errors, log, protocol
 from edge.devices.base import Device
 from edge.parity import Tolerance
+from edge.process import Completed
 from edge.results import Size, Sizes
 from edge.tools import xcode, xcode_build
 from edge.tools.xcode import Phone
-from edge.tools.xcode_phone import PhoneDevice
+from edge.tools.xcode_phone import PhoneDevice, last_event
 
 CPU = "CPUExecutionProvider"
 NATIVE = "coreml:"
 IN_SYSTEM = Size(0, 0)
 ABSENT = f"{protocol.FAILED} (runtime)"  # the stage in which a runner finds that out
 COLD = "cold_load_ns"  # key of a record's options, for edge.report_sides
+STATES = 3  # Apple's thermal states: 0 nominal, 1 fair, 2 serious, 3 critical
 
 
 @dataclass(frozen=True)
 class Way:
-    """A provider, what its model and runtime take, and what its outputs are held to."""
+    """A provider, what its model and runtime take, and what its outputs are held to.
+
+    ``precision``: where its model has another one than the bundle's.
+    """
 
     provider: str
     sizes: Sizes
     tolerance: Tolerance
+    precision: str = ""
 
     @property
     def profiled(self) -> bool:
@@ -127,7 +135,8 @@ def _way(manifest: Mapping[str, Any], coreml: Mapping[str, Any], name: str) -> W
     if name.startswith(NATIVE):
         native = coreml["native"]
         limits = Tolerance(**native["tolerance"])
-        return Way(name, _sizes(native["size"], IN_SYSTEM), limits)
+        half = str(native.get("compute_precision", ""))
+        return Way(name, _sizes(native["size"], IN_SYSTEM), limits, half)
     return Way(name, _sizes(coreml["provider"]["size"], runtime), tolerance)
 
 
@@ -152,21 +161,92 @@ def measure(
 ) -> list[Taken]:
     """Check and time each way in turn; one that fails does not end the others.
 
-    Raises :class:`errors.DeviceUnreachable` when the device is gone.
+    A device that is gone ends them: what was measured before that is whole, and is kept.
     """
-    taken = []
+    taken: list[Taken] = []
     for way in chosen:
-        release = bench.Release(spot.folder, spot.runner, golden, way.tolerance)
-        asked = replace(
-            options, provider=way.provider, least_nodes=0.0, least_time=0.0,
-            profile=options.profile and way.profiled,
-        )  # fmt: skip
         log.say(f"{way.provider}:")
+        release = bench.Release(spot.folder, spot.runner, golden, way.tolerance)
         try:
-            taken.append(Taken(way, bench.bench(spot.device, release, context, asked)))
-        except errors.DeviceUnreachable:
-            raise
-        except (errors.RunFailed, errors.ParityFailed) as error:
+            taken.append(Taken(way, _one(spot.device, way, release, context, options)))
+        except (errors.DeviceUnreachable, errors.RunFailed, errors.ParityFailed) as error:
             log.warn(f"{way.provider}: {error.message}")
             taken.append(Taken(way, None, error))
+            if isinstance(error, errors.DeviceUnreachable):
+                break
     return taken
+
+
+def _one(
+    device: bench.Device,
+    way: Way,
+    release: bench.Release,
+    context: bench.Context,
+    options: bench.BenchOptions,
+) -> bench.Measurement:
+    watched = Watched(device)
+    with _cache(device, options.cache) as cache:
+        asked = replace(
+            options, provider=way.provider, least_nodes=0.0, least_time=0.0, cache=cache,
+            profile=options.profile and way.profiled,
+        )  # fmt: skip
+        both = lambda: {**context(), **watched.state}  # noqa: E731
+        found = bench.bench(watched, release, both, asked)
+    return replace(found, options=replace(found.options, cache=options.cache))
+
+
+@contextlib.contextmanager
+def _cache(device: bench.Device, place: str) -> Iterator[str]:
+    """A folder below ``place`` for one way, so that its first load is one that compiles.
+
+    Of the same model another way, or the measurement before, has left what this one would find.
+    """
+    own = f"{place}/bench-{secrets.token_hex(4)}" if place else ""
+    if own:
+        device.make_folder(own)
+    try:
+        yield own
+    finally:
+        with contextlib.suppress(errors.EdgeError):
+            if own:
+                device.remove_folder(own)
+
+
+class Watched:
+    """A device that remembers what its runner said last of the device's state."""
+
+    def __init__(self, device: bench.Device) -> None:
+        self._device = device
+        self.state: Mapping[str, int] = {}
+
+    def run(
+        self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"", check: bool = True
+    ) -> Completed:
+        """As the device does."""
+        done = self._device.run(argv, timeout=timeout, stdin=stdin, check=check)
+        self.state = state(done.stdout)
+        return done
+
+    def get(self, remote: str, local: Path, *, limit: int) -> None:
+        """As the device does."""
+        self._device.get(remote, local, limit=limit)
+
+    def make_folder(self, path: str) -> None:
+        """As the device does."""
+        self._device.make_folder(path)
+
+    def remove_folder(self, path: str) -> None:
+        """As the device does."""
+        self._device.remove_folder(path)
+
+
+def state(said: str) -> dict[str, int]:
+    """``thermal_state`` and ``low_power`` (0 or 1) of a runner's last event, empty without."""
+    event = last_event(said)
+    heat, low = event.get("thermal_state"), event.get("low_power")
+    found: dict[str, int] = {}
+    if type(heat) is int and 0 <= heat <= STATES:
+        found["thermal_state"] = heat
+    if isinstance(low, bool):
+        found["low_power"] = int(low)
+    return found

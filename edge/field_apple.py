@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from edge import bench, bench_apple, config, deploy, errors, field, log, probe, results
 from edge.bench_apple import Taken
+from edge.deploy import lock, scripts
 from edge.devices import Device
 from edge.field import Bundle, record
+from edge.tools import xcode_build
 
 RUNNER = "swift"
 SYSTEM = "darwin"
+LEASE = 7200  # seconds after which an owner on another machine, who said nothing, is given up
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,28 @@ def measure(
     _needs_a_mac(device.settings.name, facts)
     if options.cache:
         device.make_folder(options.cache)
-    spot, found, context = _spot(device, what, spec, facts)
-    taken = bench_apple.measure(spot, chosen, what.golden, context, options)
+    with alone(device):
+        spot, found, context = _spot(device, what, spec, facts)
+        taken = bench_apple.measure(spot, chosen, what.golden, context, options)
     return _measured(device.settings.name, what, found, taken, asked=bool(providers))
+
+
+@contextlib.contextmanager
+def alone(mac: Device) -> Iterator[None]:
+    """Nobody else builds or measures with this Mac meanwhile: neither files nor times are theirs.
+
+    Raises :class:`errors.Unavailable` when somebody does, and goes on with it for two minutes.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            held = stack.enter_context(lock.hold(mac, xcode_build.folder(mac.settings), LEASE))
+        except lock.Busy as error:
+            raise errors.Unavailable(
+                f"{mac.settings.name} is building or measuring already (for {error.owner})",
+                remedy="wait for it; what an owner left who is gone is taken over after two hours",
+            ) from error
+        held.run(scripts.STEP)  # measuring runs no steps: from now on it lasts LEASE seconds
+        yield
 
 
 def _needs_a_mac(name: str, facts: probe.DeviceFacts) -> None:
@@ -87,7 +110,7 @@ def _needs_a_mac(name: str, facts: probe.DeviceFacts) -> None:
 def _spot(
     device: Device, what: Bundle, spec: config.DeviceSpec, facts: probe.DeviceFacts
 ) -> tuple[bench_apple.Spot, Mapping[str, Any], bench.Context]:
-    """Where it is measured, what that is, and who says its state (of a phone nobody does)."""
+    """Where it is measured, what that is, and who says its state beside the runner itself."""
     folder = _bring(device, what)
     if spec.team:
         spot, phone = bench_apple.on_phone(device, folder, what.digest, spec.phone, spec.team)
@@ -131,4 +154,7 @@ def _record(
     measurement: bench.Measurement,
 ) -> results.Record:
     made = record(name, what, facts, measurement)
-    return replace(made, sizes=each.way.sizes, options={**made.options, **each.cold()})
+    options = {**made.options, **each.cold()}
+    if each.way.precision:
+        options["precision"] = each.way.precision
+    return replace(made, sizes=each.way.sizes, options=options)

@@ -228,7 +228,7 @@ def cells(row: Row) -> tuple[str, ...]:
 
 def target_text(target: str, precision: str | None) -> str:
     """A target, with the precision of what was measured where that is not the source's."""
-    return clean(target if precision in (None, "source") else f"{target}, {precision}")
+    return clean(target if precision in (None, "", "source") else f"{target}, {precision}")
 
 
 def _runner(row: Row) -> str:

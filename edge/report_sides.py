@@ -13,7 +13,17 @@ from typing import Any
 
 from edge import log
 from edge.bench_apple import COLD
-from edge.report import DASH, clean, decibels, heading, interval, size_text, time_text, worst
+from edge.report import (
+    DASH,
+    clean,
+    decibels,
+    heading,
+    interval,
+    size_text,
+    target_text,
+    time_text,
+    worst,
+)
 from edge.results import ModelId, Record
 
 RUNNER = "swift"
@@ -23,7 +33,8 @@ NATIVE = "coreml:"
 IN_SYSTEM = "in the system"
 COLUMNS = (
     "way", "target", "model", "runtime", "load", "load, kept", "first run",
-    "p50 (95 % interval)", "times as fast", "peak memory", "SQNR", "CoreML parts", "verdict",
+    "p50 (95 % interval)", "times as fast", "cores busy", "peak memory", "SQNR", "CoreML parts",
+    "verdict",
 )  # fmt: skip
 
 
@@ -47,6 +58,16 @@ class Way:
     def native(self) -> bool:
         """Whether Core ML ran it without ONNX Runtime."""
         return self.provider.startswith(NATIVE)
+
+    @property
+    def cores(self) -> float | None:
+        """Processor cores that the timed loops kept busy; Core ML takes no number of threads."""
+        return self.record.summary.cpu_share
+
+    @property
+    def by_core_ml(self) -> bool:
+        """Whether Core ML ran any of it: a provider that took no node left all to the CPU."""
+        return self.provider not in ORT and self.parts != 0
 
     @property
     def sure(self) -> bool:
@@ -78,13 +99,13 @@ class Sides:
 
 def sides(records: Iterable[Record]) -> tuple[Sides, ...]:
     """Groups with at least two ways, one of them with Core ML; of each way the newest record."""
-    groups: dict[tuple[str, ...], dict[tuple[str, str], Record]] = {}
+    groups: dict[tuple[str, ...], dict[tuple[str, str, str], Record]] = {}
     for record in sorted(records, key=lambda each: each.created):
         if record.runner == RUNNER and is_way(provider(record)):
             model, threads = record.model, str(_threads(record))
             key = (model.name, model.version, model.sha256, record.samples_sha256)
             found = groups.setdefault((*key, record.device, threads), {})
-            found[provider(record), record.target] = record
+            found[provider(record), record.target, precision(record)] = record
     made = [_sides(list(found.values())) for _, found in sorted(groups.items())]
     return tuple(each for each in made if _worth_a_table(each))
 
@@ -92,6 +113,11 @@ def sides(records: Iterable[Record]) -> tuple[Sides, ...]:
 def provider(record: Record) -> str:
     """What the runner was given as ``--provider``."""
     return str(record.options.get("provider", ""))
+
+
+def precision(record: Record) -> str:
+    """What the way's model was made at."""
+    return str(record.options.get("precision", ""))
 
 
 def is_way(name: str) -> bool:
@@ -118,7 +144,8 @@ def _sides(records: Sequence[Record]) -> Sides:
 def _order(way: Way) -> tuple[int, str, str]:
     name = way.provider
     kind = 3 if way.native else 2
-    return (ORT.index(name) if name in ORT else kind, name, way.record.target)
+    target = target_text(way.record.target, precision(way.record))
+    return (ORT.index(name) if name in ORT else kind, name, target)
 
 
 def _way(record: Record, base: Record | None) -> Way:
@@ -168,7 +195,7 @@ def cells(way: Way) -> tuple[str, ...]:
     sqnr = worst(record.outputs)[1]
     return (
         clean(way.provider),
-        clean(record.target),
+        target_text(record.target, precision(record)),
         size_text(record.sizes.artifact),
         IN_SYSTEM if way.native else size_text(record.sizes.runtime),
         time_text(way.load_ns),
@@ -176,6 +203,7 @@ def cells(way: Way) -> tuple[str, ...]:
         time_text(median(record.first_ns) if record.first_ns else None),
         interval(summary.median_ns, summary.low_ns, summary.high_ns),
         DASH if way.speed is None else f"{way.speed:.2f}",
+        DASH if way.cores is None else f"{way.cores:.1f}",
         DASH if record.peak_bytes is None else log.human_bytes(record.peak_bytes),
         DASH if sqnr is None else decibels(sqnr),
         DASH if way.parts is None else str(way.parts),
@@ -186,12 +214,12 @@ def cells(way: Way) -> tuple[str, ...]:
 def answer(found: Sides) -> str:
     """Whether Core ML is worth it, in one sentence; what the figures do not allow is not said."""
     base = _fastest([way for way in found.ways if way.provider in ORT])
-    other = _fastest([way for way in found.ways if way.provider not in ORT])
+    other = _fastest([way for way in found.ways if way.by_core_ml])
     if base is None or other is None:
         return "no answer: a way of either kind with a valid measurement is missing"
     names = clean(other.provider), clean(base.provider)
     if _apart(other, base):
-        return f"Core ML is worth it here: {_faster(other, base)}"
+        return f"Core ML is worth it here: {_faster(other, base)}{_but(other, found.threads)}"
     if _apart(base, other):
         return f"ONNX Runtime is good enough here: {_faster(base, other)}"
     return (
@@ -202,6 +230,17 @@ def answer(found: Sides) -> str:
 def _faster(fast: Way, slow: Way) -> str:
     ratio = _time(slow) / _time(fast)
     return f"{clean(fast.provider)} is {ratio:.2f} times as fast as {clean(slow.provider)}"
+
+
+def _but(fast: Way, threads: int | None) -> str:
+    """What makes the comparison unequal: more cores than ONNX Runtime was given threads."""
+    if threads is None or fast.cores is None or fast.cores < threads + 0.5:
+        return ""
+    given = f"{threads} thread{'s' * (threads > 1)}"
+    return (
+        f", with {fast.cores:.1f} cores busy where ONNX Runtime had {given}: "
+        "measure with more --threads as well"
+    )
 
 
 def _fastest(ways: Sequence[Way]) -> Way | None:
@@ -229,6 +268,7 @@ def to_json(found: Sides) -> dict[str, Any]:
             "kept_ns": way.kept_ns,
             "parts": way.parts,
             "speed": way.speed,
+            "cores": way.cores,
         }
         for way in found.ways
     ]
@@ -243,7 +283,7 @@ def to_json(found: Sides) -> dict[str, Any]:
 
 
 def stacked(way: Way) -> dict[str, str]:
-    """The cells for a terminal, where thirteen columns do not fit: several lines in a cell."""
+    """The cells for a terminal, where so many columns do not fit: several lines in a cell."""
     cell = dict(zip(COLUMNS, cells(way), strict=True))
     return {
         "way\ntarget": f"{cell['way']}\n{cell['target']}",
@@ -252,7 +292,7 @@ def stacked(way: Way) -> dict[str, str]:
             cell[name] for name in ("load", "load, kept", "first run")
         ),
         "p50\n(95 % interval)": cell["p50 (95 % interval)"].replace(" (", "\n("),
-        "times\nas fast": cell["times as fast"],
+        "times as fast\ncores busy": f"{cell['times as fast']}\n{cell['cores busy']}",
         "peak memory": cell["peak memory"],
         "SQNR": cell["SQNR"],
         "CoreML\nparts": cell["CoreML parts"],

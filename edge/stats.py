@@ -276,8 +276,10 @@ def throttling(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str
 
     Keys read: ``nr_throttled`` (periods in which a cgroup's CPU quota was used up), ``throttled``
     (bits of the Raspberry Pi's ``vcgencmd get_throttled``: 0 to 3 now, 16 to 19 since boot),
-    ``thermal_status`` (Android's 0 none, 1 light ... 6 shutdown), ``scaling_max_khz`` (kHz by
-    CPU: what the thermal governor allows; the current frequency says nothing in an idle moment),
+    ``thermal_status`` (Android's 0 none, 1 light ... 6 shutdown), ``thermal_state`` (Apple's 0
+    nominal, 1 fair, 2 serious, 3 critical), ``low_power`` (1: Apple's Low Power Mode),
+    ``scaling_max_khz`` (kHz by CPU: what the thermal governor allows; the current frequency says
+    nothing in an idle moment),
     ``gpu_states`` (one mapping a GPU: ``reasons``, bits of ``GPU_SLOWED`` active at that moment,
     and ``thermal_us``, the microseconds that heat has cost so far).
     """
@@ -290,6 +292,10 @@ def throttling(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str
         found.append(f"the firmware throttles (get_throttled {_integer(after, 'throttled'):#x})")
     if _integer(after, "thermal_status") > 0:
         found.append(f"Android's thermal status is {_integer(after, 'thermal_status')}")
+    if _integer(after, "thermal_state") >= 2:
+        found.append(f"Apple's thermal state is {_integer(after, 'thermal_state')} (2: serious)")
+    if _integer(before, "low_power") or _integer(after, "low_power"):
+        found.append("Low Power Mode is on")
     allowed, then = after.get("scaling_max_khz"), before.get("scaling_max_khz")
     if isinstance(allowed, Mapping) and isinstance(then, Mapping):
         lower = [cpu for cpu in then if 0 < _integer(allowed, cpu) < _integer(then, cpu)]

@@ -107,10 +107,13 @@ def test_every_way_is_measured_and_compared(lab: Lab) -> None:
     native = records["coreml:CPU_AND_NE"]
     assert {"CPUExecutionProvider", "CoreMLExecutionProvider:CPUOnly", "coreml:ALL"} <= set(records)
     assert "XnnpackExecutionProvider" not in records  # this runtime is without it, which is said
-    assert "XNNPACK execution provider is not supported" in done.err
+    assert "this runtime was built without XnnpackExecutionProvider" in done.err
     assert {record["runner"] for record in records.values()} == {"swift"}
     assert native["options"]["cold_load_ns"] == 90_000_000
     assert native["options"]["cached"] == [True]
+    assert records["coreml:ALL"]["options"]["cold_load_ns"] == 90_000_000
+    made_at = {name: record["options"]["precision"] for name, record in records.items()}
+    assert (made_at["coreml:ALL"], made_at["CPUExecutionProvider"]) == ("fp16", "source")
     assert native["sizes"]["runtime"] == {"raw": 0, "compressed": 0}
     assert native["sizes"]["artifact"] != records["CPUExecutionProvider"]["sizes"]["artifact"]
     providers = records["CoreMLExecutionProvider"]["options"]["providers"]
@@ -129,12 +132,14 @@ def test_every_way_is_measured_and_compared(lab: Lab) -> None:
 
 def test_one_way_alone_on_a_phone(lab: Lab) -> None:
     path = lab.project / "devices.toml"
+    (lab.fake / "state.json").write_text('{"thermal_state": 1, "low_power": false}')
     path.write_text(path.read_text() + f'team = "{TEAM}"\nphone = "Jo"\n')
     done = lab.edge("bench", "ios", "-d", "lab", "--provider", "coreml:ALL", "--json")
     assert done.code == 0, done.err
     (record,) = done.json
     assert (record["device"], record["facts"]["cpu_model"]) == ("lab", "iPhone 15 Pro")
     assert any(f"DEVELOPMENT_TEAM={TEAM}" in call for call in lab.calls())
+    assert record["after"] == {"thermal_state": 1, "low_power": 0}
 
 
 def test_measuring_activates_nothing(lab: Lab) -> None:

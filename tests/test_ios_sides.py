@@ -74,6 +74,7 @@ def test_a_row_says_all_that_the_choice_needs() -> None:
         "first run": "3 ms",
         "p50 (95 % interval)": "1 ms (980 us to 1.02 ms)",
         "times as fast": "2.00",
+        "cores busy": "1.0",
         "peak memory": "61.50 MB",
         "SQNR": "61.5 dB",
         "CoreML parts": "-",
@@ -112,6 +113,22 @@ def test_nodes_that_the_provider_did_not_take() -> None:
 )  # fmt: skip
 def test_the_answer_says_no_more_than_the_figures(records: tuple[Record, ...], said: str) -> None:
     assert answer(only(*records)).startswith(said)
+
+
+def test_more_cores_than_threads_are_said() -> None:
+    """Core ML takes no number of threads: what it takes instead is measured."""
+    busy = replace(NATIVE, summary=replace(NATIVE.summary, cpu_share=3.7))
+    assert row(only(CPU, busy), "coreml:CPU_AND_NE")["cores busy"] == "3.7"
+    said = "with 3.7 cores busy where ONNX Runtime had 1 thread: measure with more --threads"
+    assert said in answer(only(CPU, busy))
+    assert "cores busy" not in answer(only(CPU, NATIVE))
+
+
+def test_a_provider_that_took_no_node_is_not_core_ml() -> None:
+    none = {"CPUExecutionProvider": {"nodes": 5, "ns": 9, "node_share": 1.0, "time_share": 1.0}}
+    idle = replace(PROVIDER, options={**PROVIDER.options, "providers": none})
+    assert answer(only(CPU, idle)).startswith("no answer")
+    assert answer(only(CPU, PROVIDER)).startswith("Core ML is worth it here")
 
 
 def test_of_each_way_the_newest_counts() -> None:

@@ -195,7 +195,8 @@ def test_onnx_runtime_runs_the_golden_samples(built: Built, tmp_path: Path) -> N
     "provider", ["CoreMLExecutionProvider:CPUOnly", "XnnpackExecutionProvider"]
 )
 def test_a_provider_that_the_runtime_lacks_is_named(built: Built, provider: str) -> None:
-    with pytest.raises(errors.RunFailed, match="execution provider is not supported in this build"):
+    without = f"this runtime was built without {provider.partition(':')[0]}"
+    with pytest.raises(errors.RunFailed, match=rf"\(runtime\): {without}"):
         protocol.parse(built.say("--provider", provider))
 
 
@@ -215,6 +216,25 @@ def test_core_ml_gets_and_gives_tensors_as_they_are(
     np.testing.assert_array_equal(made["k"], golden(built)["k"])
     if cache:
         assert protocol.parse(built.say(*words)).cached is True
+
+
+def test_what_is_compiled_for_some_units_is_not_that_of_others(
+    built: Built, tmp_path: Path
+) -> None:
+    """Of two ways each has a first load: what the chips need is made when a model is loaded."""
+    for units in ("ALL", "CPU_ONLY"):
+        words = ("--provider", f"coreml:{units}", "--cache", str(tmp_path))
+        assert protocol.parse(built.say(*words)).cached is False
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert [name.rpartition("-")[2] for name in names] == ["ALL.mlmodelc", "CPU_ONLY.mlmodelc"]
+
+
+def test_who_listens_may_go_away(built: Built) -> None:
+    words = [str(built.swift), "run", "--disable-sandbox", "-c", "release", *built.flags]
+    words += ["--skip-build", "edge-bench", "--bundle", str(built.bundle), "--min-ns", "1"]
+    pipe = ["bash", "-c", 'set -o pipefail; "$@" | :', "sh", *words]
+    done = process.run(pipe, cwd=built.bundle / "app/EdgeBenchTool", timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_packages_own_tests_pass(built: Built) -> None:

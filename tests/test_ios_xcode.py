@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from edge import bench, bench_apple, errors, samples
+from edge import bench, bench_apple, errors, field_apple, samples
 from edge.convert.render import render
 from edge.devices.base import DeviceSettings
 from edge.devices.local import Local
@@ -89,6 +90,9 @@ class Mac:
         told = {"info": {"outcome": "success"}, "result": {"devices": list(entries)}}
         (self.fake / "devices.json").write_text(json.dumps(told))
 
+    def set(self, name: str, text: str) -> None:
+        (self.fake / name).write_text(text)
+
     def fails(self, program: str, text: str) -> None:
         (self.fake / f"say-{program}").write_text(text)
 
@@ -163,6 +167,7 @@ def test_a_way_that_the_bundle_does_not_have_is_refused() -> None:
         ("", "it said nothing"),
         ("x\x1b[31m", "x\ufffd[31m"),
         ("ERROR: The device is busy\nmore", "ERROR: The device is busy"),
+        ("x.app: errSecInternalComponent\n** BUILD FAILED **", "x.app: errSecInternalComponent"),
     ],
 )
 def test_the_reason_is_the_line_that_says_an_error(said: str, line: str) -> None:
@@ -178,6 +183,23 @@ def test_a_phone_takes_a_profile_by_its_name() -> None:
 # ---------------------------------------------------------------------------- which phone
 def described(*entries: dict[str, Any]) -> tuple[xcode.Phone, ...]:
     return tuple(found for entry in entries if (found := xcode._phone(entry)) is not None)
+
+
+@pytest.mark.parametrize("name", ["Jo\u2019s iPhone", "Jo's\u00a0iPhone"])
+def test_a_phones_name_as_a_keyboard_writes_it(name: str) -> None:
+    found = described(phone("Old"), {**phone(name), "identifier": "1A"})
+    assert xcode.choose(found, "Jo's iPhone", "mac-mini").name.startswith("Jo")
+
+
+def test_two_phones_of_one_name() -> None:
+    twins = [{**phone("Jo"), "identifier": name} for name in ("1A", "2B")]
+    with pytest.raises(errors.Unavailable, match="has 2 phones called Jo") as caught:
+        xcode.choose(described(*twins), "Jo", "mac-mini")
+    assert "00008130-" in str(caught.value.remedy)
+
+
+def test_a_tablet_is_a_phone_here() -> None:
+    assert len(described(phone("Pad", platform="iPadOS"))) == 1
 
 
 @pytest.mark.parametrize("wanted", ["", "Jo", "00008130-00000000000000Jo"])
@@ -204,7 +226,15 @@ def test_a_phone_that_cannot_be_used(entries: list[dict[str, Any]], wanted: str,
 
 
 @pytest.mark.parametrize(
-    "entry", [{}, {"identifier": 3}, {"identifier": "x"}, phone("W", platform="tvOS")]
+    "entry",
+    [
+        {},
+        {"identifier": 3},
+        {"identifier": "x"},
+        phone("W", platform="tvOS"),
+        {**phone("Jo"), "identifier": "--json-output"},
+        {**phone("Jo"), "identifier": "x" * 65},
+    ],
 )
 def test_what_is_no_phone_is_left_out(entry: dict[str, Any]) -> None:
     assert described(entry) == ()
@@ -217,7 +247,8 @@ def test_every_way_on_the_mac_itself(mac: Mac) -> None:
     assert tuple(taken) == WAYS
     trouble = taken["XnnpackExecutionProvider"].trouble
     assert trouble is not None
-    assert "XNNPACK execution provider is not supported" in trouble.message
+    assert "built without XnnpackExecutionProvider" in trouble.message
+    assert taken["XnnpackExecutionProvider"].absent
     cpu, native = taken[WAYS[0]].measurement, taken["coreml:CPU_AND_NE"].measurement
     assert cpu is not None
     assert native is not None
@@ -260,15 +291,58 @@ def test_every_way_on_a_phone(mac: Mac) -> None:
 @pytest.mark.process
 def test_what_was_compiled_before_is_loaded(mac: Mac) -> None:
     options = bench.BenchOptions(
-        iterations=30, min_seconds=0.0, repeats=3, warmup_seconds=0.0, cache="kept"
+        iterations=30, min_seconds=0.0, repeats=2, warmup_seconds=0.0, cache=str(mac.root / "kept")
     )
     (taken,) = mac.measure(mac.on_mac(), options, "coreml:CPU_AND_NE").values()
     assert taken.measurement is not None
     assert taken.measurement.checked.run.cached is False
-    assert [run.cached for run in taken.measurement.runs] == [True, True, True]
+    assert [run.cached for run in taken.measurement.runs] == [True, True]
     assert taken.cold() == {"cold_load_ns": 90_000_000}
-    (again,) = mac.measure(mac.on_mac(), options, "coreml:CPU_AND_NE").values()
-    assert again.cold() == {}
+    assert taken.measurement.options.cache == options.cache
+
+
+@pytest.mark.process
+def test_each_measurement_of_each_way_begins_with_nothing_kept(mac: Mac) -> None:
+    """Else the way that is measured first compiles for the others, and a second time none does."""
+    options = bench.BenchOptions(
+        quick=True, warmup_seconds=0.0, cache=str(mac.root / "kept"), timeout=60.0
+    )
+    spot = mac.on_mac()
+    for natives in (("coreml:CPU_AND_NE", "CoreMLExecutionProvider:CPUOnly"), WAYS[4:]):
+        for taken in mac.measure(spot, options, *natives).values():
+            assert taken.cold() == {"cold_load_ns": 90_000_000}
+    assert list((mac.root / "kept").iterdir()) == []  # a Mac's disk is not filled
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ({"thermal_state": 2, "low_power": True}, {"thermal_state": 2, "low_power": 1}),
+        ({"thermal_state": 0, "low_power": False}, {"thermal_state": 0, "low_power": 0}),
+        ({"thermal_state": 99, "low_power": "yes"}, {}),
+        ({"thermal_state": True, "low_power": 1}, {}),
+    ],
+)
+def test_what_a_runner_says_of_the_devices_state(
+    said: Mapping[str, Any], kept: Mapping[str, int]
+) -> None:
+    assert bench_apple.state('{"event": "memory"}\n' + json.dumps(said) + "\n") == kept
+
+
+@pytest.mark.process
+def test_the_phones_state_is_recorded(mac: Mac) -> None:
+    mac.set("state.json", '{"thermal_state": 2, "low_power": true}')
+    (taken,) = mac.measure(mac.on_phone()[0], QUICK, WAYS[0]).values()
+    assert taken.measurement is not None
+    kept = {"thermal_state": 2, "low_power": 1}
+    assert (taken.measurement.before, taken.measurement.after) == (kept, kept)
+
+
+@pytest.mark.parametrize(
+    "said", ["", "x", "[]", "[" * 5000, '{"event": "end"', '{"a": "' + "b" * 70_000 + '"}']
+)
+def test_a_last_line_that_is_no_event(said: str) -> None:
+    assert bench_apple.state(said) == {}
 
 
 @pytest.mark.process
@@ -282,10 +356,102 @@ def test_outputs_outside_the_tolerance_are_told(mac: Mac) -> None:
     assert second.measurement is not None
 
 
+# ------------------------------------------------------------------------- on one Mac at once
+@pytest.mark.process
+def test_what_was_built_of_other_releases_goes(mac: Mac) -> None:
+    builds = mac.root / "home" / "xcode"
+    with field_apple.alone(mac.device):
+        bench_apple.on_mac(mac.device, str(mac.release), "cd" * 32)
+        (builds / ("cd" * 8) / "0123456789abcdef").mkdir()  # of a run that was cut off
+        mac.on_phone()
+        kept = {path.name for path in builds.iterdir()}
+        assert kept == {"lock", "ab" * 8}
+    assert {path.name for path in (builds / ("ab" * 8)).iterdir()} == {"bundle", "app"}
+
+
+@pytest.mark.process
+def test_two_do_not_measure_at_once(mac: Mac, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("edge.deploy.lock.WAIT", 0.0)
+    with field_apple.alone(mac.device):
+        (until,) = (mac.root / "home/xcode/lock").glob("*/until")
+        assert int(until.read_text()) - until.stat().st_mtime > 7000  # longer than it is measured
+        with (
+            pytest.raises(errors.Unavailable, match="mac-mini is building or measuring already"),
+            field_apple.alone(mac.device),
+        ):
+            pass
+    with field_apple.alone(mac.device):
+        pass
+
+
+class Cut:
+    """A device whose connection breaks with the second provider."""
+
+    def __init__(self, device: bench.Device, at: str) -> None:
+        self._device, self._at = device, at
+
+    def run(self, argv: Any, **more: Any) -> Any:
+        if self._at in argv:
+            raise errors.DeviceUnreachable("the connection to mac-mini broke: it was ended")
+        return self._device.run(argv, **more)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+
+@pytest.mark.process
+def test_what_was_measured_before_the_connection_broke_is_kept(mac: Mac) -> None:
+    spot = mac.on_mac()
+    cut = bench_apple.Spot(Cut(spot.device, WAYS[3]), spot.runner, spot.folder)
+    taken = mac.measure(cut)
+    assert tuple(taken) == WAYS[:4]  # nothing after it was tried
+    assert taken[WAYS[0]].measurement is not None
+    assert isinstance(taken[WAYS[3]].trouble, errors.DeviceUnreachable)
+
+
 # --------------------------------------------------------------------------- what goes wrong
+@pytest.mark.process
+def test_an_app_that_dies_is_told_and_the_others_are_measured(mac: Mac) -> None:
+    mac.set("crash", WAYS[4])
+    taken = mac.measure(mac.on_phone()[0], QUICK, WAYS[4], WAYS[0])
+    trouble = taken[WAYS[4]].trouble
+    assert trouble is not None
+    assert "stopped without its 'first' event" in trouble.message
+    assert "App terminated due to signal 11." in trouble.message
+    assert not taken[WAYS[4]].absent
+    assert taken[WAYS[0]].measurement is not None
+
+
+@pytest.mark.process
+def test_a_record_with_its_end_counts_whatever_devicectl_ends_with(mac: Mac) -> None:
+    mac.set("launched", "1")
+    (taken,) = mac.measure(mac.on_phone()[0], QUICK, WAYS[0]).values()
+    assert taken.measurement is not None
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["..", "/", "Documents/-x"])
+def test_a_file_that_the_app_names_is_one_of_its_own(mac: Mac, name: str) -> None:
+    mac.set("profile", name)
+    (taken,) = mac.measure(mac.on_phone()[0], QUICK, WAYS[2]).values()
+    assert taken.trouble is not None
+    assert "Jo names a file" in taken.trouble.message
+
+
+@pytest.mark.process
+def test_nothing_of_the_phone_stays_on_the_mac(mac: Mac) -> None:
+    spot, _ = mac.on_phone()
+    mac.measure(spot, QUICK, WAYS[4])
+    scratch = mac.root / "home" / "xcode" / ("ab" * 8)
+    assert {path.name for path in scratch.iterdir()} == {"bundle", "app"}
+
+
 UNSIGNED = 'error: Signing for "EdgeBenchApp" requires a development team.'
 NO_KEY = "EdgeBenchApp.app: errSecInternalComponent\n** BUILD FAILED **"
 TOOLS_ONLY = "xcode-select: error: tool 'xcodebuild' requires Xcode, but active developer directory"
+NO_LICENSE = "You have not agreed to the Xcode license agreements. Please run 'sudo xcodebuild'."
+NO_PLATFORM = "iOS 18.1 is not installed. To use with Xcode, download and install the platform"
+UNREGISTERED = "ERROR: This provisioning profile cannot be installed on this device. (0xe8008012)"
 LOCKED = "ERROR: Unable to launch x because the device was not, or could not be, unlocked."
 
 
@@ -296,7 +462,10 @@ LOCKED = "ERROR: Unable to launch x because the device was not, or could not be,
         ("xcodebuild", UNSIGNED, "team"),
         ("xcodebuild", NO_KEY, "unlock-keychain"),
         ("xcodebuild", TOOLS_ONLY, "xcode-select -s"),
+        ("xcodebuild", NO_LICENSE, "xcodebuild -license accept"),
+        ("xcodebuild", NO_PLATFORM, "-downloadPlatform iOS"),
         ("xcrun", LOCKED, "unlock the phone"),
+        ("xcrun", UNREGISTERED, "register the phone with the team"),
     ],
 )
 def test_what_helps_is_said(mac: Mac, program: str, said: str, remedy: str) -> None:

@@ -232,6 +232,9 @@ def test_a_throttled_device_is_throttled_however_quiet() -> None:
         ({}, {"throttled": 0x4}, "0x4"),
         ({"throttled": 0x10000}, {"throttled": 0x50000}, "0x50000"),
         ({}, {"thermal_status": 1}, "status is 1"),
+        ({}, {"thermal_state": 2}, "thermal state is 2"),
+        ({"low_power": 1}, {}, "Low Power Mode"),
+        ({}, {"low_power": 1}, "Low Power Mode"),
         (
             {"scaling_max_khz": {"cpu0": 1800000}},
             {"scaling_max_khz": {"cpu0": 1400000}},
@@ -249,6 +252,7 @@ def test_evidence_of_throttling(before: Any, after: Any, words: str) -> None:
     [
         {}, {"throttled": 0x50000}, {"nr_throttled": 7}, {"scaling_max_khz": {"cpu0": 1800000}},
         {"thermal_status": "3", "nr_throttled": None, "scaling_max_khz": [1], "other": 1},
+        {"thermal_state": 1, "low_power": 0},
     ],
 )  # fmt: skip
 def test_what_was_so_before_is_no_evidence(context: Any) -> None:

@@ -46,6 +46,7 @@ class Held:
     folder: str
     number: str
     token: str
+    between: int = BETWEEN
 
     def run(
         self, script: str, *words: str, stdin: bytes = b"", timeout: float = STEP_TIMEOUT
@@ -64,7 +65,7 @@ class Held:
 
     def argv(self, script: str, words: Iterable[str], timeout: float) -> list[str]:
         """The command for a step that may take ``timeout`` seconds."""
-        leases = [str(int(timeout) + 60), str(BETWEEN)]
+        leases = [str(int(timeout) + 60), str(self.between)]
         return ["sh", "-c", script, "sh", self.folder, self.number, self.token, *leases, *words]
 
     def _good(self, done: Completed) -> Completed:
@@ -124,26 +125,28 @@ def new_token() -> Iterator[str]:
 
 
 @contextmanager
-def hold(device: Device) -> Iterator[Held]:
-    """The lock of ``device``'s folder, which is made when it is not there.
+def hold(device: Device, folder: str = "", between: int = BETWEEN) -> Iterator[Held]:
+    """The lock of ``folder`` (default: the device's), which is made when it is not there.
 
-    Raises :class:`errors.DeployFailed` when another deploy holds it for ``WAIT`` seconds.
+    It lasts ``between`` seconds after a step. Raises :class:`Busy` when somebody else holds it for
+    ``WAIT`` seconds.
     """
-    folder = device_path(device.settings.folder)
+    folder = folder or device_path(device.settings.folder)
     with new_token() as token:
-        held = Held(device, folder, _acquire(device, folder, token), token)
+        number = _acquire(device, folder, token, between)
+        held = Held(device, folder, number, token, between)
         try:
             yield held
         finally:
             _release(held)
 
 
-def _acquire(device: Device, folder: str, token: str) -> str:
+def _acquire(device: Device, folder: str, token: str, between: int) -> str:
     """The number of the lock that was taken."""
     until = time.monotonic() + WAIT
     gone = "-"
     while True:
-        words = [folder, token, who(), str(BETWEEN), gone]
+        words = [folder, token, who(), str(between), gone]
         argv = ["sh", "-c", scripts.ACQUIRE, "sh", *words]
         done = device.run(argv, timeout=STEP_TIMEOUT, check=False)
         answer = done.stdout.split()
@@ -158,13 +161,22 @@ def _acquire(device: Device, folder: str, token: str) -> str:
         time.sleep(POLL)
 
 
-def busy(device: Device, owner: list[str]) -> errors.DeployFailed:
+class Busy(errors.DeployFailed):
+    """Somebody else holds the lock; ``owner`` says who."""
+
+    def __init__(self, message: str, *, remedy: str = "", owner: str = "") -> None:
+        super().__init__(message, remedy=remedy)
+        self.owner = owner
+
+
+def busy(device: Device, owner: list[str]) -> Busy:
     """The error for a lock that ``owner`` (token, machine, process, who, when) holds."""
     name = "".join(c for c in " ".join(owner[3:]) if c.isprintable()) or "somebody"
-    return errors.DeployFailed(
+    return Busy(
         f"another deploy to {device.settings.name} is under way (by {name})",
         remedy="wait for it; a lock whose owner is gone is taken over after "
         f"{BETWEEN // 60} minutes",
+        owner=name,
     )
 
 

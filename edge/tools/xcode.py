@@ -6,9 +6,13 @@ of version 2) and run against stand-ins, not on a Mac.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,14 +26,22 @@ ASK = 120.0
 MAX_JSON = 4 * 2**20
 DEVICECTL = ("xcrun", "devicectl")
 NOT_THERE = 127
+PLATFORMS = ("iOS", "iPadOS")
+_IDENTIFIER = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 # What Xcode's programs say, and what helps; the first that is found counts.
 REMEDIES = (
     ("requires Xcode", "install Xcode there, then: sudo xcode-select -s /Applications/Xcode.app"),
+    ("Xcode license agreement", "on the Mac: sudo xcodebuild -license accept"),
+    ("install the platform", "on the Mac: xcodebuild -downloadPlatform iOS"),
+    ("Unknown option '--console'", "install Xcode 16 or later there: --console is new in it"),
+    ("No space left on device", "free some space on the Mac"),
     ("requires a development team", "name the team that signs the app"),
     ("errSecInternalComponent",
-     "codesign cannot reach the private key over SSH: security unlock-keychain, in that session"),
+     "over SSH the keychain is locked: run edge on the Mac itself, after security unlock-keychain"),
     ("No Accounts", "sign in to your Apple account in Xcode's settings, on the Mac"),
     ("No profiles for", "open the bundle's EdgeBenchApp.xcodeproj in Xcode once, with the team"),
+    ("provisioning profile",
+     "register the phone with the team: run EdgeBenchApp.xcodeproj on it in Xcode once"),
     ("not, or could not be, unlocked", "unlock the phone and keep it unlocked"),
     ("Locked", "unlock the phone and keep it unlocked"),
     ("not been explicitly trusted",
@@ -88,20 +100,38 @@ def refuse(mac: Device, done: Completed, *, doing: str) -> NoReturn:
 
 
 def reason(said: str) -> str:
-    """The first line of a program's output that says an error, else its last one."""
+    """The first line of a program's output with an error, else one that is known, else its last."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     marked = [line for line in lines if "error:" in line.lower()]
-    text = (marked or lines[-1:] or ["it said nothing"])[0]
+    known = [line for line in lines if any(mark in line for mark, _ in REMEDIES)]
+    text = (marked or known or lines[-1:] or ["it said nothing"])[0]
     return "".join(c if c.isprintable() else "\ufffd" for c in text)[:400]
 
 
-def asked(mac: Device, words: Sequence[str], scratch: str, *, doing: str) -> Mapping[str, Any]:
+@contextlib.contextmanager
+def own_folder(mac: Device, scratch: str) -> Iterator[str]:
+    """A folder of the Mac for one use: what lies in it is of this use, and goes with it."""
+    place = f"{scratch}/{secrets.token_hex(8)}"
+    mac.make_folder(place)
+    try:
+        yield place
+    finally:
+        # A Mac that is gone has said so already; this must not hide why.
+        with contextlib.suppress(errors.EdgeError):
+            mac.remove_folder(place)
+
+
+def asked(
+    mac: Device, words: Sequence[str], scratch: str, *, doing: str, timeout: float = ASK
+) -> Mapping[str, Any]:
     """The ``result`` of a ``devicectl`` command: it writes JSON into a file and nowhere else."""
-    place = f"{scratch}/devicectl.json"
-    run(mac, (*DEVICECTL, *words, "--json-output", place), timeout=ASK, doing=doing)
     with tempfile.TemporaryDirectory(prefix="edge-xcode-") as folder:
         local = Path(folder) / "devicectl.json"
-        mac.get(place, local, limit=MAX_JSON)
+        with own_folder(mac, scratch) as place:
+            told_there = f"{place}/devicectl.json"
+            said = (*DEVICECTL, *words, "--json-output", told_there)
+            run(mac, said, timeout=timeout, doing=doing)
+            mac.get(told_there, local, limit=MAX_JSON)
         try:
             told = json.loads(local.read_bytes())
         except (ValueError, RecursionError) as error:
@@ -126,11 +156,13 @@ def _phone(entry: Mapping[str, Any]) -> Phone | None:
     def text(part: str, name: str) -> str:
         table = entry.get(part)
         found = table.get(name) if isinstance(table, dict) else None
-        clean = found if isinstance(found, str) else ""
+        clean = unicodedata.normalize("NFKC", found) if isinstance(found, str) else ""
         return "".join(c if c.isprintable() else "\ufffd" for c in clean)[:200]
 
     identifier = entry.get("identifier")
-    if not isinstance(identifier, str) or text("hardwareProperties", "platform") != "iOS":
+    if not isinstance(identifier, str) or not _IDENTIFIER.fullmatch(identifier):
+        return None  # it becomes a word of commands
+    if text("hardwareProperties", "platform") not in PLATFORMS:
         return None
     return Phone(
         identifier=identifier,
@@ -149,10 +181,15 @@ def choose(found: Sequence[Phone], wanted: str, mac: str) -> Phone:
 
     Raises :class:`errors.Unavailable` naming what is there.
     """
-    named = [p for p in found if wanted in (p.name, p.identifier, p.udid)] if wanted else found
+    named = [p for p in found if _is_called(p, wanted)] if wanted else found
     usable = [p for p in named if p.paired and p.reachable and p.developer_mode]
     if len(usable) == 1:
         return usable[0]
+    if wanted and usable:
+        raise errors.Unavailable(
+            f"{mac} has {len(usable)} phones called {wanted}",
+            remedy=f"name one by its UDID: {', '.join(p.udid for p in usable)}",
+        )
     if wanted and named:
         raise errors.Unavailable(f"{mac}: the phone {wanted} {_trouble(named[0])}",
                                  remedy=_help(named[0]))  # fmt: skip
@@ -161,6 +198,15 @@ def choose(found: Sequence[Phone], wanted: str, mac: str) -> Phone:
     raise errors.Unavailable(
         f"{mac} has {what}; it knows: {there}", remedy="connect one by cable, or name one of them"
     )
+
+
+def _is_called(phone: Phone, wanted: str) -> bool:
+    return wanted in (phone.identifier, phone.udid) or _plain(phone.name) == _plain(wanted)
+
+
+def _plain(name: str) -> str:
+    """As a keyboard writes it: iOS itself puts a typographic apostrophe into "Jo's iPhone"."""
+    return unicodedata.normalize("NFKC", name).replace("\u2019", "'")
 
 
 def _trouble(phone: Phone) -> str:

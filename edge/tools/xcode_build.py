@@ -9,12 +9,22 @@ import re
 from dataclasses import dataclass
 
 from edge import errors
-from edge.devices.base import SHORT, Device, device_path
+from edge.devices.base import SHORT, Device, DeviceSettings, device_path
 from edge.tools import xcode
 from edge.tools.xcode import BUILD, Phone
 
 TOOL = "edge-bench"
 APP = "EdgeBenchApp"
+FOLDER = "xcode"  # below the Mac's folder
+INSTALL = 900.0  # seconds: the app holds the model, and a phone may be on Wi-Fi
+# Parameters: the folder of all builds, the name of one. Other releases' builds go (there would be
+# one for each), and of this one all but what compilers made.
+_TIDY = r"""set -e
+cd "$1"
+for d in *; do case $d in lock | "$2") ;; *) rm -rf "./$d" ;; esac; done
+cd "./$2"
+for d in *; do case $d in tool | app) ;; *) rm -rf "./$d" ;; esac; done
+"""
 _TEAM = re.compile(r"[0-9A-Z]{10}")
 _BUNDLE_ID = re.compile(r"[0-9A-Za-z.-]{3,155}")
 
@@ -27,12 +37,21 @@ class Place:
     scratch: str
 
 
+def folder(mac: DeviceSettings) -> str:
+    """Where a Mac's builds lie."""
+    return f"{device_path(mac.folder)}/{FOLDER}"
+
+
 def prepare(mac: Device, release: str, digest: str) -> Place:
-    """A fresh copy of the release beside what was built before."""
-    scratch = f"{device_path(mac.settings.folder)}/xcode/{digest[:16]}"
+    """A fresh copy of the release beside what was built of it before.
+
+    Only one at a time may do this with a Mac: see ``edge.field_apple.alone``.
+    """
+    builds, own = folder(mac.settings), digest[:16]
+    scratch = f"{builds}/{own}"
     place = Place(f"{scratch}/bundle", scratch)
     mac.make_folder(scratch)
-    mac.remove_folder(place.bundle)
+    mac.run(["sh", "-c", _TIDY, "sh", builds, own], timeout=5 * SHORT)
     mac.run(["cp", "-R", release, place.bundle], timeout=5 * SHORT)
     return place
 
@@ -63,7 +82,8 @@ def app(mac: Device, place: Place, phone: Phone, team: str) -> str:
     xcode.run(mac, [*words, f"DEVELOPMENT_TEAM={team}"], timeout=BUILD, doing="build the app")
     product = f"{built}/Build/Products/Release-iphoneos/{APP}.app"
     install = ("device", "install", "app", "--device", phone.identifier, product)
-    told = xcode.asked(mac, install, place.scratch, doing=f"install the app on {phone.name}")
+    doing = f"install the app on {phone.name}"
+    told = xcode.asked(mac, install, place.scratch, doing=doing, timeout=INSTALL)
     apps = told.get("installedApplications")
     first = apps[0] if isinstance(apps, list) and apps else {}
     found = first.get("bundleID") if isinstance(first, dict) else None

@@ -6,18 +6,23 @@ the Mac; folders of the protocol's arguments mean nothing to it and are made of 
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from edge import errors
+from edge import errors, protocol
 from edge.devices.base import OUTPUT_LIMIT, Device, DeviceSettings
 from edge.process import Completed
 from edge.tools import xcode
 from edge.tools.xcode import DEVICECTL, Phone
 from edge.tools.xcode_build import Place
+
+_NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_.-]{0,127}")
 
 
 class PhoneDevice:
@@ -37,7 +42,8 @@ class PhoneDevice:
         """Start the app with the runner's arguments; its record is what it would have printed.
 
         ``argv[0]`` stands for the app. Raises :class:`errors.RunFailed` where the app could not
-        be started or left no record.
+        be started or left no record. A record with its end is a run that went well: what
+        ``devicectl`` itself ends with then (the console may break) says nothing of the app.
         """
         del stdin
         record = f"edge-{secrets.token_hex(8)}.jsonl"
@@ -50,9 +56,10 @@ class PhoneDevice:
             if done.returncode != 0:
                 xcode.refuse(self._mac, done, doing=self._doing)
             raise
-        if check and done.returncode != 0:
+        code = 0 if last_event(said).get("event") == "end" else done.returncode
+        if check and code != 0:
             xcode.refuse(self._mac, done, doing=self._doing)
-        return Completed(done.argv, done.returncode, said, done.stderr, done.seconds)
+        return Completed(done.argv, code, said, done.tail(), done.seconds)
 
     @property
     def _doing(self) -> str:
@@ -61,12 +68,15 @@ class PhoneDevice:
     def get(self, remote: str, local: Path, *, limit: int) -> None:
         """Fetch a file of the app's Documents by its name."""
         name = PurePosixPath(remote).name
-        there = f"{self._place.scratch}/{name}"
+        if not _NAME.fullmatch(name):  # a profile's is what the app says
+            raise errors.RunFailed(f"{self._phone.name} names a file {name[:80]!r}")
         copied = [*DEVICECTL, "device", "copy", "from", "--device", self._phone.identifier]
         copied += ["--domain-type", "appDataContainer", "--domain-identifier", self._app]
-        copied += ["--source", f"Documents/{name}", "--destination", there]
-        xcode.run(self._mac, copied, timeout=xcode.ASK, doing=f"copy {name} from the phone")
-        self._mac.get(there, local, limit=limit)
+        with xcode.own_folder(self._mac, self._place.scratch) as place:
+            there = f"{place}/{name}"
+            copied += ["--source", f"Documents/{name}", "--destination", there]
+            xcode.run(self._mac, copied, timeout=xcode.ASK, doing=f"copy {name} from the phone")
+            self._mac.get(there, local, limit=limit)
 
     def make_folder(self, path: str) -> None:
         """Nothing: the app has one folder, and it is there."""
@@ -79,6 +89,16 @@ class PhoneDevice:
             local = Path(folder) / record
             self.get(record, local, limit=OUTPUT_LIMIT)
             return local.read_text("utf-8", "replace")
+
+
+def last_event(said: str) -> Mapping[str, Any]:
+    """The last line of what a runner said, empty where that is no event. It is not trusted."""
+    line = said.rstrip("\n").rpartition("\n")[2]
+    try:
+        event = json.loads(line) if len(line) <= protocol.MAX_LINE else None
+    except (ValueError, RecursionError):
+        return {}
+    return event if isinstance(event, dict) else {}
 
 
 def arguments(words: Sequence[str]) -> list[str]:

@@ -2,8 +2,10 @@
 
 Called by the name that it is linked under. ``APPLE_FAKE`` is a folder: ``phone`` is what lies in
 the app's container, ``calls`` lists the words of every call, ``say-NAME`` (text) makes the program
-NAME fail with that text, ``devices.json`` is what ``devicectl list devices`` writes. What it says
-follows recorded output: JSON of devicectl version 2, texts of xcodebuild and codesign.
+NAME fail with that text, ``devices.json`` is what ``devicectl list devices`` writes, ``state.json``
+what the runner says of the device's state, ``profile`` how it calls its profile; ``launched`` is
+devicectl's exit code after the app's end, ``crash`` a provider with which the app dies. What it
+says follows recorded output: JSON of devicectl version 2, texts of xcodebuild and codesign.
 """
 
 from __future__ import annotations
@@ -103,8 +105,16 @@ def launch(words: list[str]) -> int:
     assert "/" not in value(given, "--profile")
     say("Launched application with dev.edge-wright.bench bundle identifier.")
     lines, code = bench(FAKE / "app", documents, given)
+    if setting("crash") == value(given, "--provider"):
+        say("App terminated due to signal 11.")
+        lines, code = lines[:2], 1
     (documents / value(given, "--record", "edge.jsonl")).write_text("".join(lines))
-    return code
+    return int(setting("launched") or code)
+
+
+def setting(name: str) -> str:
+    path = FAKE / name
+    return path.read_text() if path.exists() else ""
 
 
 def runner(words: list[str]) -> int:
@@ -125,7 +135,7 @@ def bench(bundle: Path, output: Path | None, words: list[str]) -> tuple[list[str
     }  # fmt: skip
     lines = [env]
     if provider == "XnnpackExecutionProvider":
-        message = "XNNPACK execution provider is not supported in this build. "
+        message = "this runtime was built without XnnpackExecutionProvider"
         return [line(env), line({"event": "error", "stage": "runtime", "message": message})], 4
     lines += [{"event": "load", "ns": 90_000_000, **cached(words, provider)}]
     lines += [{"event": "first", "ns": 4_000_000}, *outputs(bundle, output, runtime)]
@@ -138,14 +148,15 @@ def bench(bundle: Path, output: Path | None, words: list[str]) -> tuple[list[str
         lines.append({"event": "profile", "file": profile(words, output)})
     runs = 0 if "--check-only" in words else 100
     end = {"event": "end", "runs": runs, "wall_ns": runs * 2_000_000, "cpu_ns": runs * 1_900_000}
-    return [*map(line, lines), line({**end, "involuntary_switches": 0})], 0
+    state = json.loads(setting("state.json") or "{}")
+    return [*map(line, lines), line({**end, "involuntary_switches": 0, **state})], 0
 
 
 def cached(words: list[str], provider: str) -> dict[str, bool]:
-    """A folder's name is all that is kept of a run before."""
+    """Its folder's name and the provider are all that is kept of a run before."""
     if "--cache" not in words or provider == "CPUExecutionProvider":
         return {}
-    kept = FAKE / f"kept-{provider.replace(':', '-')}"
+    kept = FAKE / f"kept-{Path(value(words, '--cache')).name}-{provider.replace(':', '-')}"
     there = kept.exists()
     kept.touch()
     return {"cached": there}
@@ -161,7 +172,7 @@ def profile(words: list[str], output: Path | None) -> str:
         for at, (name_, node, spent) in enumerate(nodes)
     ]  # fmt: skip
     (place / name).write_text(json.dumps(events))
-    return str(place / name)
+    return setting("profile") or str(place / name)
 
 
 def outputs(bundle: Path, output: Path | None, runtime: str) -> list[dict[str, object]]:

@@ -15,6 +15,8 @@ struct EdgeBenchApp: App {
 struct BenchmarkView: View {
     @StateObject private var benchmark = Benchmark()
     @State private var way = EdgeModel.ways[0]
+    private let left = NotificationCenter.default.publisher(
+        for: UIApplication.didEnterBackgroundNotification)
 
     var body: some View {
         VStack(alignment: .leading) {
@@ -39,6 +41,7 @@ struct BenchmarkView: View {
             let words = Array(CommandLine.arguments.dropFirst())
             if words.contains("--run") { benchmark.start(words, thenExit: true) }
         }
+        .onReceive(left) { _ in benchmark.leave() }
     }
 }
 
@@ -47,9 +50,18 @@ final class Benchmark: ObservableObject {
     @Published private(set) var lines: [String] = []
     @Published private(set) var isRunning = false
 
+    /// In the background iOS suspends the app and refuses it the GPU: such times say nothing.
+    func leave() {
+        guard isRunning else { return }
+        let why = "the app left the screen: keep the phone unlocked and the app in front"
+        Output.shared.say(EdgeRunner.line(for: EdgeFailure("run", why)))
+        exit(4)
+    }
+
     func start(_ words: [String], thenExit: Bool = false) {
         isRunning = true
         lines = []
+        signal(SIGPIPE, SIG_IGN) // the console may be cut off; the record goes on
         let thread = Thread {
             let good = measure(words) { line in
                 Task { @MainActor in self.lines.append(line) }
@@ -66,16 +78,13 @@ final class Benchmark: ObservableObject {
 /// Measures; each line goes to standard output, to a record in Documents and to `show`.
 private func measure(_ words: [String], _ show: @escaping (String) -> Void) -> Bool {
     let documents = folder(.documentDirectory)
-    var file: FileHandle?
     let emit = { (line: String) in
-        let data = Data((line + "\n").utf8)
-        FileHandle.standardOutput.write(data)
-        file?.write(data)
+        Output.shared.say(line)
         show(line)
     }
     do {
         var options = try EdgeOptions(arguments: words)
-        file = try newRecord(documents, options.record)
+        Output.shared.begin(try newRecord(documents, options.record))
         options.output = documents
         if let cache = options.cache { options.cache = try kept(cache.lastPathComponent) }
         let bundle = EdgeBundle(root: Bundle.main.resourceURL ?? documents)
@@ -87,11 +96,33 @@ private func measure(_ words: [String], _ show: @escaping (String) -> Void) -> B
     }
 }
 
-/// An empty record; those of earlier runs are removed.
+/// Standard output and the record, by line. What cannot be written (no space, no console) is missing
+/// in the record, which then has no end: that is seen, and no reason to crash.
+private final class Output {
+    static let shared = Output()
+    private let lock = NSLock()
+    private var record: FileHandle?
+
+    func begin(_ record: FileHandle) {
+        lock.lock()
+        defer { lock.unlock() }
+        self.record = record
+    }
+
+    func say(_ line: String) {
+        let data = Data((line + "\n").utf8)
+        lock.lock()
+        defer { lock.unlock() }
+        try? FileHandle.standardOutput.write(contentsOf: data)
+        try? record?.write(contentsOf: data)
+    }
+}
+
+/// An empty record; records and profiles of earlier runs are removed.
 private func newRecord(_ documents: URL, _ name: String) throws -> FileHandle {
     let files = FileManager.default
     for old in try files.contentsOfDirectory(at: documents, includingPropertiesForKeys: nil)
-    where old.pathExtension == "jsonl" {
+    where ["jsonl", "json"].contains(old.pathExtension) {
         try files.removeItem(at: old)
     }
     let record = documents.appendingPathComponent(name)
@@ -103,9 +134,15 @@ private func folder(_ kind: FileManager.SearchPathDirectory) -> URL {
     FileManager.default.urls(for: kind, in: .userDomainMask)[0]
 }
 
-/// A folder of the app for what is compiled: `--cache` only names it here.
+/// A folder of the app for what is compiled: `--cache` only names it here. Others go: one is kept.
 private func kept(_ name: String) throws -> URL {
-    let place = folder(.cachesDirectory).appendingPathComponent(name, isDirectory: true)
-    try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+    let files = FileManager.default
+    let all = folder(.cachesDirectory).appendingPathComponent("edge", isDirectory: true)
+    let place = all.appendingPathComponent(name, isDirectory: true)
+    try files.createDirectory(at: place, withIntermediateDirectories: true)
+    for old in try files.contentsOfDirectory(at: all, includingPropertiesForKeys: nil)
+    where old.lastPathComponent != place.lastPathComponent {
+        try files.removeItem(at: old)
+    }
     return place
 }

@@ -8,6 +8,7 @@ final class EdgeCoreML: EdgeEngine {
     let version = EdgeSystem.release
     let optimization = "disabled"
     private let units: MLComputeUnits
+    private let called: String
     private let cache: URL?
 
     init(_ units: String, _ options: EdgeOptions) throws {
@@ -17,7 +18,7 @@ final class EdgeCoreML: EdgeEngine {
         if options.profile != nil {
             throw EdgeFailure("arguments", "Core ML writes no profile; use Instruments")
         }
-        (self.units, cache) = (found, options.cache)
+        (self.units, called, cache) = (found, units, options.cache)
     }
 
     private static func known(_ units: String) throws -> MLComputeUnits? {
@@ -40,7 +41,7 @@ final class EdgeCoreML: EdgeEngine {
         }
         do {
             let source = bundle.root.appendingPathComponent(package)
-            return try load(source, key: "\(files.packageKey)-\(EdgeSystem.release)")
+            return try load(source, key: "\(files.packageKey)-\(EdgeSystem.kept(called))")
         } catch let error as EdgeFailure {
             throw error
         } catch {
@@ -48,7 +49,8 @@ final class EdgeCoreML: EdgeEngine {
         }
     }
 
-    /// What is compiled is for this release of the system: it is kept under both their names.
+    /// What is compiled is kept for this release of the system and these units: what is made for
+    /// their chips when it is first loaded is a part of what another load finds.
     private func load(_ package: URL, key: String) throws -> EdgeCoreMLSession {
         let configuration = MLModelConfiguration()
         configuration.computeUnits = units
@@ -60,12 +62,20 @@ final class EdgeCoreML: EdgeEngine {
         }
         let kept = cache.appendingPathComponent("\(key).mlmodelc")
         let there = FileManager.default.fileExists(atPath: kept.path)
-        if !there {
-            let made = try MLModel.compileModel(at: package)
-            try FileManager.default.moveItem(at: made, to: kept)
-        }
+        if !there { try keep(try MLModel.compileModel(at: package), as: kept) }
         let model = try MLModel(contentsOf: kept, configuration: configuration)
         return EdgeCoreMLSession(model, try ports(of: model), cached: there, temporary: nil)
+    }
+
+    /// Whole or not at all: a move from another volume is a copy, and a second process may be first.
+    private func keep(_ made: URL, as kept: URL) throws {
+        let files = FileManager.default
+        let part = kept.appendingPathExtension(UUID().uuidString)
+        defer { try? files.removeItem(at: part) }
+        try files.moveItem(at: made, to: part)
+        do {
+            try files.moveItem(at: part, to: kept)
+        } catch where files.fileExists(atPath: kept.path) {}
     }
 
     private func ports(of model: MLModel) throws -> EdgePorts {

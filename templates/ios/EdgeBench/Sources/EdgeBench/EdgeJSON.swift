@@ -1,6 +1,7 @@
 /// One JSON object on one line. Keys keep their order; numbers here are integers only.
-func jsonLine(_ members: KeyValuePairs<String, JSON>) -> String {
-    "{" + members.map { quoted($0.key) + ":" + $0.value.text }.joined(separator: ",") + "}"
+func jsonLine(_ members: KeyValuePairs<String, JSON>, _ more: [(String, JSON)] = []) -> String {
+    let all = members.map { ($0.key, $0.value) } + more
+    return "{" + all.map { quoted($0.0) + ":" + $0.1.text }.joined(separator: ",") + "}"
 }
 
 enum JSON {

@@ -194,11 +194,12 @@ public final class EdgeRunner {
             emit(jsonLine(["event": .string("profile"), "file": .string(profile)]))
         }
         emit(
-            jsonLine([
-                "event": .string("end"), "runs": .int(timed.times.count),
-                "wall_ns": .int(timed.wallNs), "cpu_ns": .int(timed.cpuNs),
-                "involuntary_switches": .int(timed.switches),
-            ]))
+            jsonLine(
+                [
+                    "event": .string("end"), "runs": .int(timed.times.count),
+                    "wall_ns": .int(timed.wallNs), "cpu_ns": .int(timed.cpuNs),
+                    "involuntary_switches": .int(timed.switches),
+                ], EdgeSystem.state()))
     }
 
     private struct Timed {

@@ -89,15 +89,29 @@ final class EdgeRuntime: EdgeEngine {
             try useXnnpack(settings)
             return (model, nil)
         case "CoreMLExecutionProvider":
-            var told = coreml.options
-            if let units = provider.units { told["MLComputeUnits"] = units }
-            if let cache = options.cache { told["ModelCacheDirectory"] = cache.path }
-            try append(settings, "CoreML", told)
-            let kept = options.cache?.appendingPathComponent(coreml.key).path
-            return (model, kept.map(FileManager.default.fileExists(atPath:)))
+            return (model, try useCoreML(settings, coreml))
         default:
             throw EdgeFailure("runtime", "\(options.provider) is not in this app")
         }
+    }
+
+    /// True where the folder of what it compiled is there; nil where nothing is kept. The provider
+    /// tells apart neither releases of the system nor compute units: each has a folder of its own.
+    private func useCoreML(_ settings: OpaquePointer, _ coreml: EdgeCoreMLFiles) throws -> Bool? {
+        var told = coreml.options
+        if let units = provider.units { told["MLComputeUnits"] = units }
+        guard let cache = options.cache else {
+            try append(settings, "CoreML", told)
+            return nil
+        }
+        let name = "onnxruntime-\(EdgeSystem.kept(told["MLComputeUnits"] ?? "ALL"))"
+        let place = cache.appendingPathComponent(name, isDirectory: true)
+        try FileManager.default.createDirectory(at: place, withIntermediateDirectories: true)
+        told["ModelCacheDirectory"] = place.path
+        let kept = place.appendingPathComponent(coreml.key).path
+        let there = FileManager.default.fileExists(atPath: kept)
+        try append(settings, "CoreML", told)
+        return there
     }
 
     /// XNNPACK has threads of its own; the session's would wait for them and take their cores.
@@ -108,7 +122,11 @@ final class EdgeRuntime: EdgeEngine {
         try append(settings, "XNNPACK", ["intra_op_num_threads": String(options.threads)])
     }
 
+    /// A runtime without the provider is an error of the stage `runtime`; any other one here is not.
     private func append(_ settings: OpaquePointer, _ name: String, _ told: [String: String]) throws {
+        guard try providers().contains(provider.name) else {
+            throw EdgeFailure("runtime", "this runtime was built without \(provider.name)")
+        }
         let pairs = told.sorted { $0.key < $1.key }
         let words = pairs.flatMap { [strdup($0.key), strdup($0.value)] }
         defer { words.forEach { free($0) } }
@@ -116,7 +134,17 @@ final class EdgeRuntime: EdgeEngine {
         let values = stride(from: 1, to: words.count, by: 2).map { UnsafePointer(words[$0]) }
         let status = api.SessionOptionsAppendExecutionProvider(
             settings, name, keys, values, keys.count)
-        try check("runtime", status)
+        try check("load", status)
+    }
+
+    /// What the runtime was built with.
+    private func providers() throws -> [String] {
+        var names: UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?
+        var count: Int32 = 0
+        try check("runtime", api.GetAvailableProviders(&names, &count))
+        guard let names else { return [] }
+        defer { _ = api.ReleaseAvailableProviders(names, count) }
+        return (0..<Int(count)).compactMap { names[$0].map { String(cString: $0) } }
     }
 
     // MARK: status

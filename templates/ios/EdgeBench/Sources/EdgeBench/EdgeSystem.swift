@@ -22,6 +22,22 @@ enum EdgeSystem {
         return "\(version.majorVersion).\(version.minorVersion).\(version.patchVersion)"
     }
 
+    /// The end of a name in the cache: what is compiled is for a release and for compute units.
+    static func kept(_ units: String) -> String { "\(release)-\(units)" }
+
+    /// What slows this device down, for the `end` event: nothing where the system does not say.
+    static func state() -> [(String, JSON)] {
+        #if canImport(Darwin)
+        let info = ProcessInfo.processInfo
+        return [
+            ("thermal_state", .int(info.thermalState.rawValue)),
+            ("low_power", .bool(info.isLowPowerModeEnabled)),
+        ]
+        #else
+        return []
+        #endif
+    }
+
     /// Nanoseconds of a clock that only goes forward.
     @inline(__always)
     static func now() -> Int {
@@ -34,10 +50,11 @@ enum EdgeSystem {
         #endif
     }
 
-    /// Peak resident memory since the start in bytes; a process cannot reset it.
+    /// Peak memory since the start in bytes; a process cannot reset it. Apple's systems count the
+    /// footprint, by which iOS ends apps: without files that are only mapped, with what is swapped.
     static func peakBytes() -> Int {
         #if canImport(Darwin)
-        return usage().ru_maxrss
+        return footprint() ?? usage().ru_maxrss
         #else
         return usage().ru_maxrss * 1024
         #endif
@@ -53,6 +70,21 @@ enum EdgeSystem {
 
     /// How often the scheduler took a core from one of our threads.
     static func involuntarySwitches() -> Int { usage().ru_nivcsw }
+
+    #if canImport(Darwin)
+    private static func footprint() -> Int? {
+        var info = task_vm_info_data_t()
+        var count = mach_msg_type_number_t(
+            MemoryLayout<task_vm_info_data_t>.size / MemoryLayout<integer_t>.size)
+        let status = withUnsafeMutablePointer(to: &info) { place in
+            place.withMemoryRebound(to: integer_t.self, capacity: Int(count)) {
+                task_info(mach_task_self_, task_flavor_t(TASK_VM_INFO), $0, &count)
+            }
+        }
+        let peak = Int(info.ledger_phys_footprint_peak)
+        return status == KERN_SUCCESS && peak > 0 ? peak : nil
+    }
+    #endif
 
     private static func usage() -> rusage {
         var used = rusage()

@@ -8,8 +8,11 @@ if words.contains("--version") {
     exit(0)
 }
 
+// Who listens may go away: a line that nobody gets is missed there, and no reason to crash.
+signal(SIGPIPE, SIG_IGN)
+
 func say(_ line: String) {
-    FileHandle.standardOutput.write(Data((line + "\n").utf8))
+    try? FileHandle.standardOutput.write(contentsOf: Data((line + "\n").utf8))
 }
 
 do {
