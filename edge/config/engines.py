@@ -99,13 +99,16 @@ class CoreMl(Strict):
     lookup tables need iOS16, 4-bit weights with a scale a block iOS18. ``compute_units``: where
     a runner lets them run. ``palettize``: bits of a lookup table, which takes the place of scales:
     8 or 6 in ``int8-weights``, 4 in ``int4-weights``. ``native``: a bundle for another runtime
-    (``ios``) has the package as well.
+    (``ios``) has the package as well. ``origin``: what packages are made of, as for OpenVINO; here
+    by default the canonical ONNX alone, whose package was as small or smaller for all networks
+    tried but a GRU (docs/coreml.md), while ``auto`` makes and runs two.
     """
 
     minimum_deployment_target: Literal["iOS15", "iOS16", "iOS17", "iOS18"] = "iOS16"
     compute_units: Literal["ALL", "CPUOnly", "CPUAndGPU", "CPUAndNeuralEngine"] = "ALL"
     palettize: Literal[4, 6, 8] | None = None
     native: bool = True
+    origin: Literal["auto", "canonical", "framework"] = "canonical"
 
 
 class Placement(Strict):

@@ -15,7 +15,7 @@ found to help keep single precision, in this order:
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,11 +70,15 @@ class Maker:
             "compute_precision": "fp32" if kept is None else "fp16",
             "fp32_operations": list(kept or ()),
         }
-        facts = mil_package.function(folder, model=self._model, options=options) or {}
+        facts = self.write(folder, options)
         judged = self._golden.judge(folder / PACKAGE)
         odd = () if kept is None else _overflowing(folder / PACKAGE, judged.odd)
         self.trials[kept] = Trial(folder, kept, judged, odd, facts)
         return self.trials[kept]
+
+    def write(self, folder: Path, options: Mapping[str, Any]) -> Facts:
+        """The package that these options of ``mil_package`` ask for, in ``folder``; its facts."""
+        return mil_package.function(folder, model=self._model, options=dict(options)) or {}
 
     def too_large(self) -> list[str]:
         """Operations whose results half precision does not hold, by running all in single."""
@@ -94,12 +98,17 @@ def coreml_fp16(
     where the executor cannot run it).
     """
     with tempfile.TemporaryDirectory(dir=out.parent) as work:
-        best, why = search(Maker(Path(work), model, golden, minimum_deployment_target), goal)
-        (best.folder / PACKAGE).rename(out / PACKAGE)
-    sqnr = best.judged.sqnr_db
+        return best(out, Maker(Path(work), model, golden, minimum_deployment_target), goal)
+
+
+def best(out: Path, maker: Maker, goal: float) -> Facts:
+    """The package that :func:`search` finds, in ``out``; facts as of :func:`coreml_fp16`."""
+    found, why = search(maker, goal)
+    (found.folder / PACKAGE).rename(out / PACKAGE)
+    sqnr = found.judged.sqnr_db
     return {
-        **best.facts,
-        "fp32": [ALL] if best.kept is None else list(best.kept),
+        **found.facts,
+        "fp32": [ALL] if found.kept is None else list(found.kept),
         "why": why,
         "sqnr_db": None if sqnr is None else plain(sqnr),
     }

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Any
 
-from edge import errors
+from edge import errors, log
+from edge.convert.coreml_choice import coreml_canonical, coreml_choice
 from edge.convert.coreml_fp16 import coreml_fp16
+from edge.convert.coreml_half import coreml_half
 from edge.convert.coreml_run import EXTRA
 from edge.convert.coreml_weights import coreml_weights
 from edge.convert.mil_package import PACKAGE, mil_package
 from edge.convert.onnx_to_mil import TARGETS
+from edge.convert.openvino_choice import CANONICAL, FRAMEWORK
 from edge.convert.precision import WEIGHT_BITS
 from edge.job import Job, tool_versions
 from edge.samples import INDEX
+from edge.sources.coreml_direct import DIRECT
 from edge.store import File, Result
 
 HEAD = "Manifest.json"
+ONNX = "ONNX to MIL"  # the route of the canonical model
 # The system that a minimum deployment target names, on each of Apple's platforms.
 SYSTEMS = {
     "iOS15": {"iOS": "15.0", "macOS": "12.0"},
@@ -30,7 +35,9 @@ def package(job: Job) -> File:
 
     Raises :class:`errors.ModelRefused` where an operator or the precision cannot be made.
     """
-    return package_file(converted(job))
+    made = package_file(converted(job))
+    _warn(job)
+    return made
 
 
 def package_file(made: Result) -> File:
@@ -61,19 +68,142 @@ def converted(job: Job) -> Result:
 
 def base(job: Job) -> Result:
     """The package before weights are compressed: fp32 for ``source``, else fp16."""
-    target = job.target.coreml.minimum_deployment_target
+    first = by_origin(job)
+    if first is None:
+        return _of_onnx(job)
     if job.precision == "source":
-        options = {"minimum_deployment_target": target, "compute_precision": "fp32"}
-        return job.tool(mil_package, model=job.canonical, options=options)
+        return first
+    return job.tool(
+        coreml_half,
+        package=package_file(first),
+        golden=job.samples.tree(INDEX),
+        minimum_deployment_target=job.target.coreml.minimum_deployment_target,
+        goal=_half_goal(job),
+    )
+
+
+def _of_onnx(job: Job) -> Result:
+    """The package of the canonical ONNX, in fp32 for ``source``, else in fp16."""
+    if job.precision == "source":
+        return job.tool(mil_package, model=job.canonical, options=_single(job))
     return job.tool(
         coreml_fp16,
         model=job.canonical,
         golden=job.samples.tree(INDEX),
-        minimum_deployment_target=target,
-        goal=job.target.tolerance_of("fp16").sqnr_db or 0.0,
+        minimum_deployment_target=job.target.coreml.minimum_deployment_target,
+        goal=_half_goal(job),
     )
 
 
+def _single(job: Job) -> dict[str, Any]:
+    target = job.target.coreml.minimum_deployment_target
+    return {"minimum_deployment_target": target, "compute_precision": "fp32"}
+
+
+def _half_goal(job: Job) -> float:
+    return job.target.tolerance_of("fp16").sqnr_db or 0.0
+
+
+# ---------------------------------------------------------------------------------- which route
+def by_origin(job: Job) -> Result | None:
+    """The fp32 package by the way that the target's ``origin`` says; None: of ONNX alone.
+
+    ``auto``: of the canonical ONNX and of the framework's own model the better one, where there
+    is a framework that coremltools reads and it converts; one of them alone where the other is
+    refused. Raises :class:`errors.ModelRefused` with the reasons, :class:`errors.ConfigError` for
+    ``framework`` where there is none.
+    """
+    wanted = job.target.coreml.origin
+    direct = _direct(job)
+    if wanted == FRAMEWORK:
+        return _only(job, direct)
+    if direct is None or direct.facts["refused"]:
+        return None
+    canonical = _canonical(job)
+    if canonical.facts["refused"]:
+        return direct
+    return job.tool(
+        coreml_choice,
+        canonical=package_file(canonical),
+        framework=package_file(direct),
+        golden=job.samples.tree(INDEX),
+        tolerance=job.target.tolerance.model_dump(),
+    )
+
+
+def _canonical(job: Job) -> Result:
+    return job.tool(coreml_canonical, model=job.canonical, options=_single(job))
+
+
+def _direct(job: Job) -> Result | None:
+    """The package of the framework's own model; None where there is none, or it is not asked."""
+    framework = job.framework
+    step = DIRECT.get(framework.title) if framework else None
+    if framework is None or step is None or job.target.coreml.origin == CANONICAL:
+        return None
+    how = {
+        "release": job.target.runtime.version,
+        "minimum_deployment_target": job.target.coreml.minimum_deployment_target,
+        "tolerance": job.target.tolerance.model_dump(),
+    }
+    golden = job.samples.tree(INDEX)
+    return job.by_framework(framework, step, like=job.canonical, golden=golden, how=how)
+
+
+def _only(job: Job, direct: Result | None) -> Result:
+    if direct is None:
+        raise errors.ConfigError(
+            f"target {job.target.name}: coreml.origin = {FRAMEWORK!r}, and the model "
+            f"{job.model.name} comes from no framework that coremltools reads",
+            remedy=f"write origin = 'auto'; coremltools reads {', '.join(DIRECT)}",
+        )
+    if why := direct.facts["refused"]:
+        raise errors.ModelRefused(
+            f"coremltools cannot convert the framework's own model: {why}",
+            remedy="write origin = 'auto' or 'canonical' in [coreml] of the target",
+        )
+    return direct
+
+
+def route_facts(job: Job) -> dict[str, Any]:
+    """For the manifest: the ``route`` that was taken, ``why``, and what was ``tried``.
+
+    ``tried`` has a route's figures, or in ``why_not`` alone why it gave no package.
+    """
+    direct, first = _direct(job), by_origin(job)
+    if direct is None:
+        return {"route": ONNX}
+    tried = {name: {"why_not": why} for name, why in (direct.facts["tried"] or {}).items()}
+    made = direct.facts.get("route")
+    if first is None:
+        refused = direct.facts["refused"]
+        return {"route": ONNX, "why": f"the framework's own is refused: {refused}", "tried": tried}
+    if "kept" in first.facts:
+        tried |= {made: first.facts[FRAMEWORK], ONNX: first.facts[CANONICAL]}
+        route = ONNX if first.facts["kept"] == CANONICAL else made
+        disagreement = {"disagreement": said} if (said := first.facts["disagreement"]) else {}
+        return {"route": route, "why": first.facts["why"], "tried": tried, **disagreement}
+    if job.target.coreml.origin == FRAMEWORK:
+        return {"route": made, "why": "the target says so", "tried": tried}
+    refused = _canonical(job).facts["refused"]
+    tried[ONNX] = {"why_not": refused}
+    return {"route": made, "why": "the canonical ONNX is refused", "tried": tried}
+
+
+def _warn(job: Job) -> None:
+    """What two converters, or one and the framework, disagree in is worth a line."""
+    direct, first = _direct(job), by_origin(job)
+    if direct is None:
+        return
+    tried = direct.facts["tried"]
+    said = [f"by {route}: {tried[route]}; not taken" for route in direct.facts["wrong"] or ()]
+    if first is not None and (apart := first.facts.get("disagreement")):
+        said.append(f"against the canonical ONNX: {apart}; kept: {first.facts['kept']}")
+    for each in said:
+        log.warn(f"{job.target.name}/{job.model.name}: the framework's own model {each}")
+
+
+# ------------------------------------------------------------------------------------ precision
 def scheme(job: Job) -> dict[str, Any]:
     """How weights of the job's precision are compressed, for ``coreml_weights``.
 
@@ -125,7 +255,7 @@ def manifest_facts(job: Job) -> dict[str, Any]:
         "specification_version": facts["specification_version"],
         "compute_units": said.compute_units,
         "compute_precision": "fp32" if job.precision == "source" else "fp16",
-        "route": "ONNX to MIL",
+        **route_facts(job),
         "io": {"inputs": facts["inputs"], "outputs": facts["outputs"]},
     }
     if job.precision != "source":

@@ -15,6 +15,7 @@ MODULES = (
     "onnx_file",
     "frameworks",
     "factory",
+    "coreml_direct",
 )
 # All that pyproject.toml asks for, but numpy, onnx and onnxruntime, which every environment has.
 ABSENT = ("pydantic", "typer", "rich", "jinja2", "paramiko", "onnxslim", "flatbuffers", "elftools")

@@ -73,8 +73,8 @@ def convert(model: onnx.ModelProto, *, target: str = "iOS15") -> Converted:
     whole, opsets = _readable(model)
     names = Names()
     stored = {tensor.name: initializer(tensor) for tensor in whole.graph.initializer}
-    inputs = [_port(port, names) for port in whole.graph.input if port.name not in stored]
-    outputs = [_port(port, names, given=False) for port in whole.graph.output]
+    inputs = [port_of(port, names) for port in whole.graph.input if port.name not in stored]
+    outputs = [port_of(port, names, given=False) for port in whole.graph.output]
     walker = Walker(Emitter(builder, TARGETS[target], names), opsets)
     with _function(builder, inputs, target) as function:
         scope: Scope = ChainMap({}, stored)
@@ -119,7 +119,12 @@ def _readable(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, int]]:
     return whole, opsets
 
 
-def _port(port: onnx.ValueInfoProto, names: Names, *, given: bool = True) -> Port:
+def port_of(port: onnx.ValueInfoProto, names: Names, *, given: bool = True) -> Port:
+    """An input (``given``) or output under the name that it gets in a package.
+
+    Raises :class:`errors.ModelRefused` for types that Core ML does not hold, and for an input of
+    no fixed shape.
+    """
     tensor = port.type.tensor_type
     held = mil_dtype(tensor.elem_type)
     if not port.type.HasField("tensor_type") or held is None:
