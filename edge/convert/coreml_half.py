@@ -36,7 +36,7 @@ class PackageMaker(Maker):
         return described(made)
 
 
-@step(version=1, tools=TOOLS, timeout=7200, extra=EXTRA)
+@step(version=2, tools=TOOLS, timeout=7200, extra=EXTRA)
 def coreml_half(
     out: Path, *, package: Path, golden: Path, minimum_deployment_target: str, goal: float
 ) -> Facts:
