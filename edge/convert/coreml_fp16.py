@@ -80,7 +80,7 @@ class Maker:
         return mil_package.function(folder, model=self._model, options=dict(options)) or {}
 
     def _overflowing(self, package: Path, odd: Sequence[str]) -> tuple[str, ...]:
-        """As the function; what single precision makes infinity or NaN of as well is no overflow."""
+        """As the function; what single precision makes infinity of as well is no overflow."""
         own = set(self.make(None).judged.odd) if odd else set()
         return _overflowing(package, [name for name in odd if name.removesuffix(HALF) not in own])
 
