@@ -13,7 +13,7 @@ from edge.step import Facts, step
 FILE = "coreml.json"
 
 
-@step(version=1, tools=("onnx",), timeout=600)
+@step(version=2, tools=("onnx",), timeout=600)
 def coreml_partitions(out: Path, *, model: Path, options: dict[str, str], ios: str) -> Facts:
     """``coreml.json``: for each node the partition that takes it, or the reason why none does.
 

@@ -94,7 +94,7 @@ def cast_inputs(node: Node, params: Params) -> str:
     """``cast_op_builder.cc``: float, float16, int32, int64, bool; NeuralNetwork from int64."""
     if not params.mlprogram:
         return typed(node, 0, (INT64,))
-    return typed(node, 0, CAST_TYPES) or _cast_to(node, CAST_TYPES)
+    return typed(node, 0, CAST_TYPES) or _cast_to(node.outputs[0].dtype, CAST_TYPES)
 
 
 def cast(node: Node, params: Params) -> str:
@@ -107,9 +107,8 @@ def cast(node: Node, params: Params) -> str:
         return "no node before it"
     if node.sources[0].kind != "ArgMax" or judge(node.sources[0], params):
         return f"after {node.sources[0].kind}, only taken after an ArgMax that is"
-    return _cast_to(node, (INT32,))
+    return _cast_to(node.number("to", 0), (INT32,))
 
 
-def _cast_to(node: Node, kinds: tuple[int, ...]) -> str:
-    target = node.number("to", 0)
+def _cast_to(target: int, kinds: tuple[int, ...]) -> str:
     return "" if target in kinds else f"to {type_name(target)}"

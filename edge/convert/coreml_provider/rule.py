@@ -17,6 +17,8 @@ MOST_OPSET = 27  # GetMaxSupportedOpSet of every builder
 MOST_RANK = 5
 # Textures hold convolutions' data: https://github.com/apple/coremltools/issues/1003
 MOST_CONV_DIM = 16384
+# Not refused: an exception that no one catches before the session, which is not made.
+THROWS = "on which the provider throws and the session is not made"
 
 
 @dataclass(frozen=True)

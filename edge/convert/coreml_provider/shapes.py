@@ -11,6 +11,7 @@ from edge.convert.coreml_provider.rule import (
     INT32,
     INT64,
     MOST_RANK,
+    THROWS,
     Params,
     constant,
     positive_axis,
@@ -46,8 +47,8 @@ def reshape(node: Node, _params: Params) -> str:
     if reason := constant(node, 1):
         return reason
     wanted = node.value(1).numbers()
-    if not wanted or not node.shape():
-        return "to or from a scalar"
+    if not node.shape():
+        return "from a scalar"  # to one: a shape without elements, which no operator may have
     if not node.value(0).static:
         return "input's shape is dynamic"
     if len(wanted) > MOST_RANK:
@@ -99,7 +100,7 @@ def shape_inputs(node: Node, params: Params) -> str:
 def shape(node: Node, params: Params) -> str:
     """``shape_op_builder.cc``: NeuralNetwork the whole shape, ML Programs any part but none.
 
-    An end behind the last dimension, which ONNX allows, makes the provider throw.
+    An end behind the last dimension, which ONNX allows, makes it throw.
     """
     start, end = node.number("start", 0), node.attributes.get("end")
     if not params.mlprogram:
@@ -107,7 +108,7 @@ def shape(node: Node, params: Params) -> str:
     rank = len(node.shape())
     bounds = (start, *((end,) if isinstance(end, int) else ()))
     if any(not -rank <= bound < rank for bound in bounds):
-        return "start or end outside the shape"
+        return f"start or end outside the shape, {THROWS}"
     last = positive_axis(end, rank) if isinstance(end, int) else rank
     return "an empty part" if last == positive_axis(start, rank) else ""
 
@@ -211,7 +212,7 @@ def split(node: Node, _params: Params) -> str:
     dims = node.shape()
     axis = positive_axis(node.number("axis", 0), len(dims))
     if not 0 <= axis < len(dims):
-        return "axis outside the input"
+        return f"axis outside the input, {THROWS}"
     size = dims[axis]
     if node.value(1).exists:
         return constant(node, 1) or _parts(node.value(1).numbers(), size)
@@ -259,7 +260,7 @@ def pad(node: Node, params: Params) -> str:
     """``pad_op_builder.cc``: constant or reflect, known amounts.
 
     NeuralNetwork: constant alone, with its value given, on the last two axes; reflect the same
-    axes, by less than their sizes.
+    axes, by less than their sizes. Axes left out by an empty name make it throw.
     """
     mode = node.text("mode", "constant")
     if mode not in (("constant", "reflect") if params.mlprogram else ("constant",)):
@@ -291,6 +292,8 @@ def _pad_amounts(node: Node, *, last_two: bool, mode: str) -> str:
     places = [positive_axis(axis, len(dims)) for axis in axes]
     if any(amount < 0 for amount in pads):
         return "a negative pad"
+    if len(node.inputs) > 3 and not node.value(3).exists:
+        return f"input 3 with an empty name, {THROWS}"
     if len(pads) != 2 * len(places) or any(not 0 <= place < len(dims) for place in places):
         return "pads do not fit the axes"
     both = list(zip(places, pads, pads[len(places) :], strict=False))

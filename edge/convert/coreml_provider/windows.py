@@ -166,7 +166,7 @@ def _scales(
     shape: Sequence[int], axes: Sequence[int], scales: Sequence[float], params: Params
 ) -> str:
     if len(scales) < max(len(axes), 2):
-        return "fewer scales than axes"
+        return "too few scales"  # of one axis too: the source reads two
     pairs = zip(axes, scales, strict=False)
     if any(axis < len(shape) - 2 and scale != 1.0 for axis, scale in pairs):
         return "other axes than the last two"
@@ -190,8 +190,8 @@ def _divides(size: int, scale: float) -> bool:
 
 
 def _sizes(shape: Sequence[int], axes: Sequence[int], sizes: Sequence[int], params: Params) -> str:
-    if len(sizes) < max(len(axes), 2):
-        return "fewer sizes than axes"
+    if len(sizes) < max(len(axes), 1 if params.mlprogram else 2):
+        return "too few sizes"
     # The source takes the dimension by the place in the list, not by the axis.
     triples = zip(axes, shape, sizes, strict=False)
     if any(axis < len(shape) - 2 and old != new for axis, old, new in triples):
@@ -211,6 +211,6 @@ def _coordinates(node: Node, params: Params, output: Sequence[float]) -> str:
         taken = {"asymmetric"}
     else:
         taken = {"half_pixel", "align_corners"} | ({"asymmetric"} if by_sizes else set())
-        if all(round(size) > 1 for size in output):
+        if len(output) == 2 and all(round(size) > 1 for size in output):
             taken.add("pytorch_half_pixel")
     return "" if mode in taken else f"coordinate_transformation_mode {mode}"

@@ -16,6 +16,8 @@ from edge.convert.coreml_provider.view import Node, graphs
 ML = Params(mlprogram=True, coreml=7, static_inputs=False)
 NN = Params(mlprogram=False, coreml=7, static_inputs=False)
 OLD = Params(mlprogram=True, coreml=5, static_inputs=False)
+OLD_NN = Params(mlprogram=False, coreml=5, static_inputs=False)
+SIX = Params(mlprogram=True, coreml=6, static_inputs=False)
 STATIC = Params(mlprogram=True, coreml=7, static_inputs=True)
 TYPES = {"f32": TensorProto.FLOAT, "f16": TensorProto.FLOAT16, "i32": TensorProto.INT32,
          "i64": TensorProto.INT64, "bool": TensorProto.BOOL, "u8": TensorProto.UINT8,
@@ -82,6 +84,10 @@ def ints(*values: int) -> np.ndarray[Any, Any]:
 
 def ones(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
     return np.ones(shape, dtype)
+
+
+def scales(*values: float) -> np.ndarray[Any, Any]:
+    return np.array(values, np.float32)
 
 
 def real(value: float) -> np.ndarray[Any, Any]:

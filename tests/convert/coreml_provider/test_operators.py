@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
 from edge.convert.coreml_provider.judge import ROWS
 
@@ -166,3 +167,20 @@ def test_the_list_of_neural_network_operators() -> None:
 
 def test_only_resize_takes_inputs_without_elements() -> None:
     assert {kind for kind, row in ROWS.items() if row.empty_inputs} == {"Resize"}
+
+
+def test_the_table_of_the_docs_has_every_operator() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    text = (docs / "coreml-provider.md").read_text("utf-8")
+    table = text.partition("## Rules by operator")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    found = [
+        (kind, f"{row[0]}_op_builder.cc", row[2] != "no", row[3] != "no")
+        for row in rows
+        if len(row) == 4 and row[0] not in {"file", "---"}
+        for kind in row[1].split()
+    ]
+    assert sorted(found) == sorted(
+        (kind, row.file, kind not in WITHOUT_MLPROGRAM, kind not in ONLY_MLPROGRAM)
+        for kind, row in ROWS.items()
+    )

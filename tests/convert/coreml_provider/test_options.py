@@ -50,6 +50,20 @@ def test_every_option_comes_back_as_it_was_given() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("MLComputeUnits", ("ALL", "CPUOnly", "CPUAndNeuralEngine", "CPUAndGPU")),
+        ("ModelFormat", ("MLProgram", "NeuralNetwork")),
+        ("SpecializationStrategy", ("Default", "FastPrediction")),
+        ("RequireStaticInputShapes", ("0", "1")),
+    ],
+)
+def test_every_value_that_the_provider_knows(name: str, values: tuple[str, ...]) -> None:
+    for value in values:
+        assert checked({name: value}).provider_options()[name] == value
+
+
+@pytest.mark.parametrize(
     ("name", "value", "remedy"),
     [
         ("ModelFormats", "MLProgram", "ModelFormat"),
@@ -68,7 +82,8 @@ def test_what_the_provider_would_throw_on_or_swallow(name: str, value: str, reme
 
 
 @pytest.mark.parametrize(
-    ("ios", "version"), [("13", 3), ("15.1", 5), ("16.0", 6), ("18.2.1", 8), ("26.0", 8)]
+    ("ios", "version"),
+    [("13", 3), ("14", 4), ("15.1", 5), ("16.0", 6), ("17", 7), ("18.2.1", 8), ("26.0", 8)],
 )
 def test_core_ml_by_the_release_of_ios(ios: str, version: int) -> None:
     assert coreml_version(ios) == version

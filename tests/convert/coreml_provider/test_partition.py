@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
@@ -84,21 +85,49 @@ def test_partitions_are_counted_without_the_dropped() -> None:
     assert places(found) == [0, None, None, None, 1]
 
 
-def test_an_argmax_and_the_cast_that_a_neural_network_folds_in() -> None:
-    def chain(*more: onnx.NodeProto) -> list[str]:
-        nodes = [
-            helper.make_node("ArgMax", ["x"], ["a"], axis=1),
-            helper.make_node("Cast", ["a"], ["y"], to=onnx.TensorProto.INT32),
-            *more,
-        ]
-        ports = [value("x", [1, 4])], [value("y", [1, 1], onnx.TensorProto.INT32)]
-        found = predict(model(nodes, *ports), Options(model_format="NeuralNetwork"), coreml=5)
-        return [each.reason for each in found.nodes]
+def after_argmax(*casts: int, params: Options, source: str = "ArgMax") -> list[str]:
+    """Reasons of ArgMax (or another operator) and of Casts to these types that read it."""
+    number = onnx.TensorProto.INT64
+    read = "i" if source == "Neg" else "x"
+    nodes = [
+        helper.make_node(source, [read], ["a"]),
+        *[helper.make_node("Cast", ["a"], [f"y{at}"], to=to) for at, to in enumerate(casts)],
+    ]
+    inputs = [value("x", [1, 4]), value("i", [1, 4], number)]
+    shape = [2] if source == "Shape" else [1, 4]
+    outputs = [value(f"y{at}", shape, to) for at, to in enumerate(casts)]
+    found = predict(model(nodes, inputs, outputs), params, coreml=5)
+    return [each.reason for each in found.nodes]
 
-    assert chain() == ["", ""]
-    shared = helper.make_node("Cast", ["a"], ["z"], to=onnx.TensorProto.FLOAT)
-    after = "after ArgMax, only taken after an ArgMax that is"
-    assert chain(shared) == ["read by a Cast to int32 and by others", after, after]
+
+INT32, FLOAT = onnx.TensorProto.INT32, onnx.TensorProto.FLOAT
+NEURAL_NETWORK = Options(model_format="NeuralNetwork")
+AFTER = "after ArgMax, only taken after an ArgMax that is"
+
+
+@pytest.mark.parametrize(
+    ("casts", "reasons"),
+    [
+        ((INT32,), ["", ""]),
+        ((FLOAT,), ["", "to float"]),
+        ((FLOAT, FLOAT), ["", "to float", "to float"]),
+        ((INT32, FLOAT), ["read by a Cast to int32 and by others", AFTER, AFTER]),
+        ((FLOAT, INT32), ["read by a Cast to int32 and by others", AFTER, AFTER]),
+    ],
+)
+def test_an_argmax_and_the_cast_that_a_neural_network_folds_in(
+    casts: tuple[int, ...], reasons: list[str]
+) -> None:
+    assert after_argmax(*casts, params=NEURAL_NETWORK) == reasons
+    assert after_argmax(*casts, params=Options()) == [""] * len(reasons)
+
+
+def test_no_other_operator_s_cast_is_taken_in_a_neural_network() -> None:
+    refused = "after {}, only taken after an ArgMax that is"
+    found = after_argmax(INT32, params=NEURAL_NETWORK, source="Neg")
+    assert found == ["no such operator in the provider", refused.format("Neg")]
+    found = after_argmax(INT32, params=NEURAL_NETWORK, source="Shape")
+    assert found == ["", refused.format("Shape")]
 
 
 @st.composite

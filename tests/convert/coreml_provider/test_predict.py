@@ -61,6 +61,22 @@ def test_subgraphs_are_partitioned_each() -> None:
     assert found.partitions == 2
 
 
+def test_shapes_that_are_computed_from_shapes_are_known() -> None:
+    nodes = [
+        helper.make_node("Shape", ["like"], ["s"]),
+        helper.make_node("Reshape", ["x", "s"], ["r"]),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    made = model(nodes, [value("x", [8]), value("like", [2, 4])], [value("y", [2, 4])])
+    found = predict(made, STATIC, coreml=5)
+    assert [each.partition is not None for each in found.nodes] == [True, False, True]
+
+
+def test_a_model_without_nodes_has_no_share() -> None:
+    found = predict(model([], [value("x", [4])], [value("x", [4])]), Options(), coreml=5)
+    assert (found.nodes, found.share, found.partitions) == ((), 0.0, 0)
+
+
 def test_dynamic_shapes_are_taken_unless_static_ones_are_required() -> None:
     assert predict(models.mlp(), Options(), coreml=5).share == 1.0
     found = predict(models.mlp(), STATIC, coreml=5)
@@ -70,7 +86,7 @@ def test_dynamic_shapes_are_taken_unless_static_ones_are_required() -> None:
     }
 
 
-@pytest.mark.parametrize(("ir_version", "taken"), [(3, 2), (10, 1)])
+@pytest.mark.parametrize(("ir_version", "taken"), [(3, 2), (4, 1), (10, 1)])
 def test_an_initializer_that_is_an_input_is_constant_in_old_files_only(
     ir_version: int, taken: int
 ) -> None:
@@ -140,6 +156,7 @@ def refusal(tmp_path: Path, made: onnx.ModelProto) -> str:
 def test_a_graph_with_a_cycle_is_refused(tmp_path: Path) -> None:
     made = conv_relu()
     made.graph.node[0].input[0] = "y"
+    made.graph.node.append(helper.make_node("Relu", ["x"], ["beside"]))
     assert refusal(tmp_path, made) == "the graph has a cycle"
 
 
@@ -192,6 +209,24 @@ def test_no_node_gets_anything_but_a_verdict_or_a_refusal(
             continue
         (verdict,) = found.nodes
         assert (verdict.partition is None) == bool(verdict.reason)
+
+
+def test_operators_are_named_by_their_domain_where_it_is_not_onnx_s() -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], domain="ai.onnx"),
+        helper.make_node("FusedGemm", ["a"], ["b"], domain="com.microsoft"),
+    ]
+    graph = helper.make_graph(nodes, "g", [value("x", [4])], [value("b", [4])])
+    opsets = [helper.make_opsetid("ai.onnx", 17), helper.make_opsetid("com.microsoft", 1)]
+    found = predict(helper.make_model(graph, opset_imports=opsets), Options(), coreml=5)
+    assert [each.operator for each in found.nodes] == ["Neg", "com.microsoft:FusedGemm"]
+
+
+def test_a_node_without_a_name_is_named_by_its_place(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])]
+    known = [constant("s", [0], "i8"), constant("e", [1], "i8"), constant("a", [0, 1], "i8")]
+    made = model(nodes, [value("x", [4, 4])], [value("y", [1, 1])], known)
+    assert refusal(tmp_path, made).startswith("node 0 (Slice) is no valid one")
 
 
 def test_operators_that_onnx_runtime_puts_beside_onnx_s_own() -> None:
