@@ -216,7 +216,7 @@ def check(
         more = f" (and {len(compared.failures) - 1} more)" if len(compared.failures) > 1 else ""
         raise errors.ParityFailed(
             f"the device computes something else than the source: {compared.failures[0]}{more}",
-            remedy="see whether runtime and precision suit this CPU; then the target's tolerance",
+            remedy="see whether runtime and precision suit the device; then the target's tolerance",
         )
     return Checked(run, compared.outputs, fetched, providers)
 

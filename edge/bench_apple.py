@@ -27,7 +27,10 @@ CPU = "CPUExecutionProvider"
 NATIVE = "coreml:"
 IN_SYSTEM = Size(0, 0)
 ABSENT = f"{protocol.FAILED} (runtime)"  # the stage in which a runner finds that out
-COLD = "cold_load_ns"  # key of a record's options, for edge.report_sides
+# Keys of a record's options, for edge.report_sides: the load that compiled, and by provider why a
+# way that was tried beside the recorded one gave no measurement.
+COLD = "cold_load_ns"
+LOST = "lost"
 STATES = 3  # Apple's thermal states: 0 nominal, 1 fair, 2 serious, 3 critical
 
 
@@ -89,15 +92,21 @@ def on_mac(mac: Device, release: str, digest: str) -> Spot:
     return Spot(mac, (xcode_build.tool(mac, place),), place.bundle)
 
 
-def on_phone(mac: Device, release: str, digest: str, wanted: str, team: str) -> tuple[Spot, Phone]:
-    """The phone of that name behind the Mac (the only one without): the app is built and installed.
+def find_phone(mac: Device, wanted: str) -> Phone:
+    """The phone of that name behind the Mac, without a name the only one that can be used.
 
-    Raises :class:`errors.Unavailable` where there is no such phone, before anything is built.
+    Raises :class:`errors.Unavailable` where there is no such phone.
     """
+    place = xcode_build.folder(mac.settings)
+    mac.make_folder(place)
+    return xcode.choose(xcode.phones(mac, place), wanted, mac.settings.name)
+
+
+def on_phone(mac: Device, release: str, digest: str, phone: Phone, team: str) -> Spot:
+    """A phone behind the Mac: the app is built there and installed."""
     place = xcode_build.prepare(mac, release, digest)
-    phone = xcode.choose(xcode.phones(mac, place.scratch), wanted, mac.settings.name)
     app = xcode_build.app(mac, place, phone, team)
-    return Spot(PhoneDevice(mac, place, phone, app), (app,), "bundle"), phone
+    return Spot(PhoneDevice(mac, place, phone, app), (app,), "bundle")
 
 
 def has_ways(manifest: Mapping[str, Any]) -> bool:

@@ -111,11 +111,12 @@ def _spot(
     device: Device, what: Bundle, spec: config.DeviceSpec, facts: probe.DeviceFacts
 ) -> tuple[bench_apple.Spot, Mapping[str, Any], bench.Context]:
     """Where it is measured, what that is, and who says its state beside the runner itself."""
-    folder = _bring(device, what)
     if spec.team:
-        spot, phone = bench_apple.on_phone(device, folder, what.digest, spec.phone, spec.team)
+        phone = bench_apple.find_phone(device, spec.phone)  # before anything is sent
+        folder = _bring(device, what)
+        spot = bench_apple.on_phone(device, folder, what.digest, phone, spec.team)
         return spot, phone.facts(), dict
-    spot = bench_apple.on_mac(device, folder, what.digest)
+    spot = bench_apple.on_mac(device, _bring(device, what), what.digest)
     return spot, asdict(facts), lambda: asdict(probe.context(device))
 
 
@@ -135,26 +136,30 @@ def _later(_device: Device, _folder: str) -> None:
 def _measured(
     name: str, what: Bundle, facts: Mapping[str, Any], taken: Sequence[Taken], *, asked: bool
 ) -> Measured:
-    records = [
-        (_record(name, what, facts, each, each.measurement), each.measurement)
-        for each in taken
-        if each.measurement
-    ]
-    troubles = [each.trouble for each in taken if each.trouble and (asked or not each.absent)]
+    lost = {each.way.provider: each.trouble.message for each in taken if each.trouble}
+    records = []
+    for each in taken:
+        if each.measurement:
+            made = record(name, what, facts, each.measurement)
+            records.append((_completed(made, each, lost), each.measurement))
     if not records:
-        raise next(each.trouble for each in taken if each.trouble)
+        raise next(_named(each, each.trouble) for each in taken if each.trouble)
+    troubles = [
+        _named(each, each.trouble) for each in taken if each.trouble and (asked or not each.absent)
+    ]
     return Measured(tuple(records), tuple(troubles))
 
 
-def _record(
-    name: str,
-    what: Bundle,
-    facts: Mapping[str, Any],
-    each: Taken,
-    measurement: bench.Measurement,
-) -> results.Record:
-    made = record(name, what, facts, measurement)
+def _named(each: Taken, trouble: errors.EdgeError) -> errors.EdgeError:
+    """Of several ways the one that it is the trouble of."""
+    return type(trouble)(f"{each.way.provider}: {trouble.message}", remedy=trouble.remedy)
+
+
+def _completed(made: results.Record, each: Taken, lost: Mapping[str, str]) -> results.Record:
+    """With what is the way's own, and what became of the ways that were tried beside it."""
     options = {**made.options, **each.cold()}
     if each.way.precision:
         options["precision"] = each.way.precision
+    if lost:
+        options[bench_apple.LOST] = dict(lost)
     return replace(made, sizes=each.way.sizes, options=options)

@@ -107,7 +107,12 @@ def _shares(found: Mapping[str, tuple[int, int]]) -> dict[str, Part]:
 def require(found: Placement, provider: str, least_nodes: float, least_time: float) -> None:
     """Raise :class:`errors.RunFailed` where ``provider`` ran less than these shares (0 to 1)."""
     part = found.get(_name(provider))
-    if part and part.node_share >= least_nodes and part.time_share >= least_time:
+    if part is None:
+        raise errors.RunFailed(
+            f"{provider} ran no node; nodes ran like this: {text(found) or 'none'}",
+            remedy="use a target whose operators this provider has",
+        )
+    if part.node_share >= least_nodes and part.time_share >= least_time:
         return
     least = f"{least_nodes:.4g} of the nodes and {least_time:.4g} of their time"
     raise errors.RunFailed(

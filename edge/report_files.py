@@ -169,13 +169,16 @@ def to_markdown(
     ]
     for side in sides:
         rows = [report_sides.cells(way) for way in side.ways]
-        answer = _markdown(report_sides.answer(side))
-        blocks.append(f"{_table(side.title, report_sides.COLUMNS, rows)}\n{answer}\n")
+        table = _table(side.title, report_sides.COLUMNS, rows)
+        blocks.append(f"{table}\n{_list(report_sides.notes(side))}")
     for each in report_variants.groups(choices):
         table = _table(each.title, report_variants.COLUMNS, report_variants.rows(each))
-        lines = [f"- {_markdown(line)}\n" for line in report_variants.notes(each)]
-        blocks.append(table + "\n" + "".join(lines))
+        blocks.append(f"{table}\n{_list(report_variants.notes(each))}")
     return "\n".join(blocks)
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "".join(f"- {_markdown(line)}\n" for line in lines)
 
 
 def _table(title: str, columns: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -226,7 +229,7 @@ def _side(each: Sides) -> dict[str, Any]:
         "title": each.title,
         "columns": list(rows[0]),
         "rows": [list(row.values()) for row in rows],
-        "evidence": [report_sides.answer(each)],
+        "evidence": report_sides.notes(each),
     }
 
 

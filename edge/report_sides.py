@@ -6,13 +6,13 @@ samples are not compared. The last line says whether Core ML is worth it, where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
 from edge import log
-from edge.bench_apple import COLD
+from edge.bench_apple import COLD, LOST
 from edge.report import (
     DASH,
     clean,
@@ -31,6 +31,7 @@ ORT = ("CPUExecutionProvider", "XnnpackExecutionProvider")
 BY_PROVIDER = "CoreMLExecutionProvider"  # alone, or with a colon and the compute units
 NATIVE = "coreml:"
 IN_SYSTEM = "in the system"
+NOTICEABLE = 1.05  # times as fast; less than that is no reason to choose
 COLUMNS = (
     "way", "target", "model", "runtime", "load", "load, kept", "first run",
     "p50 (95 % interval)", "times as fast", "cores busy", "peak memory", "SQNR", "CoreML parts",
@@ -78,13 +79,17 @@ class Way:
 
 @dataclass(frozen=True)
 class Sides:
-    """The ways of one model with the same samples and threads on one device, in a fixed order."""
+    """The ways of one model with the same samples and threads on one device, in a fixed order.
+
+    ``lost``: ways that failed when the newest of these was measured, and why.
+    """
 
     model: ModelId
     samples_sha256: str
     device: str
     threads: int | None
     ways: tuple[Way, ...]
+    lost: tuple[tuple[str, str], ...] = ()
 
     @property
     def title(self) -> str:
@@ -126,7 +131,8 @@ def is_way(name: str) -> bool:
 
 
 def _worth_a_table(found: Sides) -> bool:
-    return len(found.ways) > 1 and any(way.provider not in ORT for way in found.ways)
+    names = [way.provider for way in found.ways] + [name for name, _ in found.lost]
+    return len(names) > 1 and any(name not in ORT for name in names)
 
 
 def _threads(record: Record) -> int | None:
@@ -135,10 +141,29 @@ def _threads(record: Record) -> int | None:
 
 
 def _sides(records: Sequence[Record]) -> Sides:
-    first = records[0]
-    base = next((each for each in records if provider(each) == ORT[0]), None)
-    ways = sorted((_way(each, base) for each in records), key=_order)
-    return Sides(first.model, first.samples_sha256, first.device, _threads(first), tuple(ways))
+    first, lost = records[0], _lost(records)
+    # What a way had measured before it failed is no figure of how it is now.
+    there = [each for each in records if provider(each) not in lost]
+    base = next((each for each in there if provider(each) == ORT[0]), None)
+    return Sides(
+        first.model,
+        first.samples_sha256,
+        first.device,
+        _threads(first),
+        tuple(sorted((_way(each, base) for each in there), key=_order)),
+        tuple(lost.items()),
+    )
+
+
+def _lost(records: Sequence[Record]) -> dict[str, str]:
+    """Ways that gave no measurement when they were tried last, and why."""
+    found: dict[str, str] = {}
+    for record in sorted(records, key=lambda each: each.created):
+        found.pop(provider(record), None)
+        told = record.options.get(LOST)
+        if isinstance(told, Mapping):
+            found |= {str(name): str(why) for name, why in told.items()}
+    return found
 
 
 def _order(way: Way) -> tuple[int, str, str]:
@@ -212,35 +237,68 @@ def cells(way: Way) -> tuple[str, ...]:
 
 
 def answer(found: Sides) -> str:
-    """Whether Core ML is worth it, in one sentence; what the figures do not allow is not said."""
+    """What the figures allow to say of the user's question, in one sentence.
+
+    Which side runs faster, by how much, and what that costs in loading, memory, precision and
+    cores; whether it is worth that only the user knows.
+    """
     base = _fastest([way for way in found.ways if way.provider in ORT])
     other = _fastest([way for way in found.ways if way.by_core_ml])
     if base is None or other is None:
         return "no answer: a way of either kind with a valid measurement is missing"
-    names = clean(other.provider), clean(base.provider)
-    if _apart(other, base):
-        return f"Core ML is worth it here: {_faster(other, base)}{_but(other, found.threads)}"
-    if _apart(base, other):
-        return f"ONNX Runtime is good enough here: {_faster(base, other)}"
-    return (
-        f"nothing that these measurements show: the intervals of {names[0]} and {names[1]} overlap"
-    )
-
-
-def _faster(fast: Way, slow: Way) -> str:
+    fast, slow = (base, other) if _time(base) < _time(other) else (other, base)
+    if not _apart(fast, slow):
+        return (
+            "ONNX Runtime and Core ML run equally fast here, as far as this was measured: the "
+            f"intervals of {clean(other.provider)} and {clean(base.provider)} overlap"
+        )
     ratio = _time(slow) / _time(fast)
-    return f"{clean(fast.provider)} is {ratio:.2f} times as fast as {clean(slow.provider)}"
+    said = f"{clean(fast.provider)} is {ratio:.2f} times as fast as {clean(slow.provider)}"
+    if ratio < NOTICEABLE:
+        return f"no difference that would be noticed: {said}"
+    sides_of = {True: "Core ML runs faster here", False: "ONNX Runtime runs faster here"}
+    costs = [*_costs(fast, slow), *_unequal(fast, found.threads)]
+    return f"{sides_of[fast is other]}: {'; '.join([said + _as_fast(fast, found), *costs])}"
 
 
-def _but(fast: Way, threads: int | None) -> str:
+def _as_fast(fast: Way, found: Sides) -> str:
+    """Ways of the same side whose intervals do not tell them from the fastest."""
+    same = [
+        clean(way.provider)
+        for way in found.ways
+        if way is not fast and way.sure and way.by_core_ml == fast.by_core_ml
+        if not _apart(fast, way)
+    ]
+    return f" (and so are {', '.join(same)})" if same else ""
+
+
+def _costs(fast: Way, slow: Way) -> Iterator[str]:
+    """What the faster way is worse in."""
+    load, other = fast.load_ns, slow.load_ns
+    if load and other and load > 1.5 * other:
+        yield f"its first load takes {time_text(load)} (the other's {time_text(other)})"
+    peak, others = fast.record.peak_bytes, slow.record.peak_bytes
+    if peak and others and peak > 1.2 * others:
+        yield f"its memory peaks at {log.human_bytes(peak)} ({log.human_bytes(others)})"
+    noise, less = worst(fast.record.outputs)[1], worst(slow.record.outputs)[1]
+    if noise is not None and less is not None and noise < less - 1:
+        yield f"its outputs have {decibels(noise)} ({decibels(less)})"
+
+
+def _unequal(fast: Way, threads: int | None) -> Iterator[str]:
     """What makes the comparison unequal: more cores than ONNX Runtime was given threads."""
-    if threads is None or fast.cores is None or fast.cores < threads + 0.5:
-        return ""
-    given = f"{threads} thread{'s' * (threads > 1)}"
-    return (
-        f", with {fast.cores:.1f} cores busy where ONNX Runtime had {given}: "
-        "measure with more --threads as well"
-    )
+    if threads is not None and fast.cores is not None and fast.cores >= threads + 0.5:
+        given = f"{threads} thread{'s' * (threads > 1)}"
+        yield (
+            f"{fast.cores:.1f} cores were busy where ONNX Runtime had {given}, measure with more "
+            "--threads as well"
+        )
+
+
+def notes(found: Sides) -> list[str]:
+    """The answer, and a line for each way that gave no measurement."""
+    lost = [f"{clean(name)}: no measurement: {clean(why)}" for name, why in found.lost]
+    return [answer(found), *lost]
 
 
 def _fastest(ways: Sequence[Way]) -> Way | None:
@@ -278,6 +336,7 @@ def to_json(found: Sides) -> dict[str, Any]:
         "device": found.device,
         "threads": found.threads,
         "ways": ways,
+        "lost": dict(found.lost),
         "answer": answer(found),
     }
 
@@ -305,4 +364,5 @@ def show(found: Sequence[Sides]) -> None:
     for each in found:
         rows = [stacked(way) for way in each.ways]
         log.table(each.title, tuple(rows[0]), [list(row.values()) for row in rows])
-        log.say(f"  {answer(each)}")
+        for line in notes(each):
+            log.say(f"  {line}")

@@ -120,10 +120,15 @@ def test_every_way_is_measured_and_compared(lab: Lab) -> None:
     assert providers["CoreMLExecutionProvider"]["nodes"] == 1
     wrote = lab.edge("report", "-w", "r.json", "-w", "r.md", "-w", "r.html", "-w", "r.csv")
     assert wrote.code == 0, wrote.err
-    answer = "Core ML is worth it here: coreml:ALL is 2.00 times as fast as CPUExecutionProvider"
+    answer = (
+        "Core ML runs faster here: coreml:ALL is 2.00 times as fast as CPUExecutionProvider "
+        "(and so are coreml:CPU_AND_GPU, coreml:CPU_AND_NE, coreml:CPU_ONLY); its outputs have "
+        "60.0 dB (inf)"
+    )
     assert answer in wrote.err
     (sides,) = json.loads((lab.project / "r.json").read_text())["sides"]
     assert sides["answer"] == answer
+    assert "built without" in sides["lost"]["XnnpackExecutionProvider"]
     assert {way["provider"] for way in sides["ways"]} == set(records)
     assert answer in (lab.project / "r.html").read_text()
     assert r"coreml:CPU\_AND\_NE" in (lab.project / "r.md").read_text()

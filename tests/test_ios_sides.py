@@ -35,6 +35,13 @@ def record(provider: str, ms: float, **changes: Any) -> Record:
     return replace(made, **changes)
 
 
+def sharp(provider: str, ms: float) -> Record:
+    """With a narrow interval."""
+    made = record(provider, ms)
+    low, high = 0.999 * ms * 1e6, 1.001 * ms * 1e6
+    return replace(made, summary=replace(made.summary, low_ns=low, high_ns=high))
+
+
 CPU = record("CPUExecutionProvider", 2.0)
 PARTS = {"CoreMLExecutionProvider": {"nodes": 2, "ns": 9, "node_share": 0.4, "time_share": 0.9}}
 PROVIDER = record(
@@ -103,10 +110,12 @@ def test_nodes_that_the_provider_did_not_take() -> None:
 @pytest.mark.parametrize(
     ("records", "said"),
     [
-        (ALL, "Core ML is worth it here: coreml:CPU_AND_NE is 2.00 times as fast"),
+        (ALL, "Core ML runs faster here: coreml:CPU_AND_NE is 2.00 times as fast"),
         ((CPU, record("coreml:ALL", 3.0)),
-         "ONNX Runtime is good enough here: CPUExecutionProvider is 1.50 times as fast"),
-        ((CPU, record("coreml:ALL", 2.01)), "nothing that these measurements show"),
+         "ONNX Runtime runs faster here: CPUExecutionProvider is 1.50 times as fast"),
+        ((CPU, record("coreml:ALL", 2.01)), "ONNX Runtime and Core ML run equally fast here"),
+        ((sharp("CPUExecutionProvider", 2.0), sharp("coreml:ALL", 1.95)),
+         "no difference that would be noticed: coreml:ALL is 1.03 times as fast as CPU"),
         ((CPU, replace(NATIVE, verdict=Verdict("throttled"))), "no answer"),
         ((PROVIDER, NATIVE), "no answer"),
     ],
@@ -115,11 +124,49 @@ def test_the_answer_says_no_more_than_the_figures(records: tuple[Record, ...], s
     assert answer(only(*records)).startswith(said)
 
 
+def test_what_the_faster_way_costs_is_said() -> None:
+    """A judgement from the time of a run alone would be none."""
+    slow = replace(CPU, load_ns=(12_000_000,), peak_bytes=60_000_000)
+    fast = replace(NATIVE, load_ns=(4_200_000_000,), peak_bytes=90_000_000)
+    said = answer(only(slow, fast))
+    assert "its first load takes 4.2 s (the other's 12 ms)" in said
+    assert "its memory peaks at 90.00 MB (60.00 MB)" in said
+    assert "its outputs have 61.5 dB (120.0 dB)" in said
+    same = replace(CPU, outputs=NATIVE.outputs)
+    assert ";" not in answer(only(same, NATIVE))
+
+
+def test_ways_that_are_as_fast_are_named() -> None:
+    also = record("coreml:ALL", 1.01)
+    assert "(and so are coreml:ALL)" in answer(only(CPU, NATIVE, also))
+    assert "and so are" not in answer(only(CPU, NATIVE, record("coreml:ALL", 1.3)))
+
+
+def lost(each: Record, *names: str) -> Record:
+    return replace(each, options={**each.options, "lost": dict.fromkeys(names, "14 dB < 40 dB")})
+
+
+def test_a_way_that_failed_is_told_and_its_older_figures_are_not() -> None:
+    old = replace(NATIVE, created="2025-01-01T00:00:00+00:00")
+    found = only(old, lost(CPU, "coreml:CPU_AND_NE"), lost(PROVIDER, "coreml:CPU_AND_NE"))
+    assert [way.provider for way in found.ways] == [
+        "CPUExecutionProvider", "CoreMLExecutionProvider",
+    ]  # fmt: skip
+    assert report_sides.notes(found)[1:] == ["coreml:CPU_AND_NE: no measurement: 14 dB < 40 dB"]
+    assert len(only(lost(CPU, "coreml:ALL")).ways) == 1  # the failure alone is worth a table
+
+
+def test_a_way_that_works_again_is_no_failure() -> None:
+    new = replace(NATIVE, created="2027-01-01T00:00:00+00:00")
+    found = only(lost(CPU, "coreml:CPU_AND_NE"), new)
+    assert (found.lost, len(found.ways)) == ((), 2)
+
+
 def test_more_cores_than_threads_are_said() -> None:
     """Core ML takes no number of threads: what it takes instead is measured."""
     busy = replace(NATIVE, summary=replace(NATIVE.summary, cpu_share=3.7))
     assert row(only(CPU, busy), "coreml:CPU_AND_NE")["cores busy"] == "3.7"
-    said = "with 3.7 cores busy where ONNX Runtime had 1 thread: measure with more --threads"
+    said = "3.7 cores were busy where ONNX Runtime had 1 thread, measure with more --threads"
     assert said in answer(only(CPU, busy))
     assert "cores busy" not in answer(only(CPU, NATIVE))
 
@@ -128,7 +175,7 @@ def test_a_provider_that_took_no_node_is_not_core_ml() -> None:
     none = {"CPUExecutionProvider": {"nodes": 5, "ns": 9, "node_share": 1.0, "time_share": 1.0}}
     idle = replace(PROVIDER, options={**PROVIDER.options, "providers": none})
     assert answer(only(CPU, idle)).startswith("no answer")
-    assert answer(only(CPU, PROVIDER)).startswith("Core ML is worth it here")
+    assert answer(only(CPU, PROVIDER)).startswith("Core ML runs faster here")
 
 
 def test_of_each_way_the_newest_counts() -> None:
@@ -181,7 +228,7 @@ def test_names_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> No
     report_sides.show(sides([replace(each, device="a\x1b[31mb") for each in ALL]))
     out = "".join(capsys.readouterr())
     assert "\x1b[31m" not in out
-    assert "Core ML is worth it here" in out
+    assert "Core ML runs faster here" in out
 
 
 def test_from_the_database(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ class Mac:
         return bench_apple.on_mac(self.device, str(self.release), "ab" * 32)
 
     def on_phone(self, wanted: str = "", team: str = TEAM) -> tuple[bench_apple.Spot, xcode.Phone]:
-        return bench_apple.on_phone(self.device, str(self.release), "ab" * 32, wanted, team)
+        found = bench_apple.find_phone(self.device, wanted)
+        return bench_apple.on_phone(self.device, str(self.release), "ab" * 32, found, team), found
 
     def measure(
         self, spot: bench_apple.Spot, options: bench.BenchOptions = QUICK, *wanted: str

@@ -39,6 +39,8 @@ REMEDIES = (
     ("errSecInternalComponent",
      "over SSH the keychain is locked: run edge on the Mac itself, after security unlock-keychain"),
     ("No Accounts", "sign in to your Apple account in Xcode's settings, on the Mac"),
+    ("No signing certificate",
+     "sign in to Xcode on the Mac (settings, Accounts) and make an Apple Development certificate"),
     ("No profiles for", "open the bundle's EdgeBenchApp.xcodeproj in Xcode once, with the team"),
     ("provisioning profile",
      "register the phone with the team: run EdgeBenchApp.xcodeproj on it in Xcode once"),
