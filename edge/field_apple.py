@@ -72,6 +72,7 @@ def measure(
         raise errors.UsageError(f"the bundle {what.name} has no runner {runner}; it has: {RUNNER}")
     facts = probe.probe(device)
     _needs_a_mac(device.settings.name, facts)
+    _needs_a_runtime_for_it(what, spec)
     if options.cache:
         device.make_folder(options.cache)
     with alone(device):
@@ -103,7 +104,17 @@ def _needs_a_mac(name: str, facts: probe.DeviceFacts) -> None:
         raise errors.Unavailable(
             f"the device {name} runs {facts.os or 'an unknown system'}: an app for iOS is built "
             "on a Mac",
-            remedy="name a Mac of devices.toml with --device",
+            remedy="name a Mac of devices.toml with --device (docs/ios.md says how it is set up)",
+        )
+
+
+def _needs_a_runtime_for_it(what: Bundle, spec: config.DeviceSpec) -> None:
+    """A runtime in the bundle has slices for phones and simulators alone."""
+    if what.manifest["runtime"].get("slices") and not spec.team:
+        raise errors.Unavailable(
+            f"the runtime in the bundle {what.name} is for phones and simulators, not for a Mac",
+            remedy="build it without --embed-runtime and --runtime, or measure on a phone (team "
+            "in devices.toml)",
         )
 
 

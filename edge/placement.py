@@ -49,8 +49,9 @@ def can_fall_back(provider: str) -> bool:
 
 
 def _name(provider: str) -> str:
-    """As ONNX Runtime calls it: a runner may be told its compute units after a colon."""
-    return provider.partition(":")[0]
+    """As profiles have it: a provider of ONNX Runtime without the compute units after a colon."""
+    name = provider.partition(":")[0]
+    return name if name.endswith(ORT) else provider
 
 
 def read(profile_json: bytes) -> dict[str, Part]:

@@ -35,7 +35,7 @@ def accuracy(job: Job, file: File, arguments: Mapping[str, Any]) -> Result | Non
 
 
 def build(job: Job) -> Bundle:
-    """The package, and where a runner lets it run. There is no runtime: the system has it."""
+    """The package, and where an app should let it run. There is no runtime: the system has it."""
     options = {"provider.MLComputeUnits": job.target.coreml.compute_units}
     ran = job.step(run_coreml, model=job.built(), golden=job.samples.tree("samples.tsv"))
     why = ran.facts["unverified"]

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from edge import errors, field, field_apple
+from edge.config import DeviceSpec
 from edge.store import Store
 from tests import models
 from tests.built import Built, once
@@ -178,3 +180,14 @@ def test_an_app_is_not_built_elsewhere(lab: Lab) -> None:
     assert done.code == 3
     assert "the device local runs Linux: an app for iOS is built on a Mac" in done.err
     assert "name a Mac of devices.toml with --device" in done.err
+
+
+def test_a_runtime_for_phones_is_not_for_the_mac() -> None:
+    manifest = {
+        "model": {"name": "mlp"}, "target": {"name": "ios"},
+        "runtime": {"slices": [{"identifier": "ios-arm64"}]},
+    }  # fmt: skip
+    what = field.Bundle(Path("b"), manifest, "ab" * 32)
+    with pytest.raises(errors.Unavailable, match=r"mlp\.ios is for phones and simulators"):
+        field_apple._needs_a_runtime_for_it(what, DeviceSpec(kind="local"))
+    field_apple._needs_a_runtime_for_it(what, DeviceSpec(kind="local", team=TEAM))

@@ -166,6 +166,13 @@ def test_compute_units_are_no_part_of_a_providers_name() -> None:
         placement.require(found, "CoreMLExecutionProvider:CPUAndGPU", 0.6, 0.9)
 
 
+def test_a_device_is_part_of_openvinos_name() -> None:
+    found = {"openvino:CPU": Part(1, 90, 1.0, 1.0)}
+    placement.require(found, "openvino:CPU", 1.0, 1.0)
+    with pytest.raises(errors.RunFailed, match="openvino:GPU ran no node"):
+        placement.require(found, "openvino:GPU", 0.0, 0.0)
+
+
 def test_records_keep_nodes_and_shares() -> None:
     assert placement.to_json(HALF)[CUDA] == {
         "nodes": 1, "ns": 25, "node_share": 0.5, "time_share": 0.25,
