@@ -144,8 +144,8 @@ def _way(manifest: Mapping[str, Any], coreml: Mapping[str, Any], name: str) -> W
     if name.startswith(NATIVE):
         native = coreml["native"]
         limits = Tolerance(**native["tolerance"])
-        half = str(native.get("compute_precision", ""))
-        return Way(name, _sizes(native["size"], IN_SYSTEM), limits, half)
+        made_at = str(native.get("precision", native.get("compute_precision", "")))
+        return Way(name, _sizes(native["size"], IN_SYSTEM), limits, made_at)
     return Way(name, _sizes(coreml["provider"]["size"], runtime), tolerance)
 
 

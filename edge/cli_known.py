@@ -43,7 +43,7 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Say what this host can build, and for the rest what is missing and how to get it."""
-    from edge.registry import lacks_extra, preflight
+    from edge.registry import goes_without, lacks_extra, preflight
     from edge.runtime_making import RuntimeWish, in_all, toolchain_lacks
     from edge.store import Store, default_root
 
@@ -54,6 +54,8 @@ def doctor(
     for each in found:
         missing = [lack for lack in lacks if lack.target == each.name]
         state = "missing: " + ", ".join(lack.what for lack in missing) if missing else "ready"
+        if not missing and (less := goes_without(each)):
+            state, missing = f"ready, without {less.what}", [less]
         rows.append((each.name, state, "; ".join(lack.remedy for lack in missing)))
     log.table("this host", ("target", "state", "fix"), rows)
     if as_json:

@@ -152,6 +152,14 @@ def lacks_extra(target: config.Target) -> str:
     return next((how for t in missing if "[" in (how := TOOLS[t][1])), "")
 
 
+def goes_without(target: config.Target) -> Lack | None:
+    """What a bundle of the target does not hold for want of a tool; the build goes on without."""
+    # The recipe takes coremltools where it is there (see edge.convert.ios_coreml).
+    if target.recipe != "ios" or not target.coreml.native or has_tool("coreml"):
+        return None
+    return Lack(target.name, "a Core ML package", TOOLS["coreml"][1])
+
+
 def preflight(store: Store, targets: Iterable[config.Target], *, embed: bool) -> list[Lack]:
     """All that is missing on this host for all targets, found before any work is done."""
     lacks = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from edge import errors, misfit, probe, process
+from edge import bench_apple, errors, misfit, probe, process
 from edge.devices import Device, DeviceSettings
 from edge.misfit import Lack, Manifest
 from edge.store import Store, default_root
@@ -31,6 +31,7 @@ RUNNERS = (
     Runner("python", "runner/edge_runner.py", ("python3",)),
     Runner("node", "runner/node_runner.mjs", ("node",)),
 )
+PACKAGE = ".mlpackage"
 LATER = "packages for the runner are installed here once the rest is there"
 
 
@@ -48,12 +49,8 @@ def choose(manifest: Manifest, settings: DeviceSettings, kind: str) -> Runner:
     fitting = [each for each in RUNNERS if each.file in there]
     chosen = [each for each in fitting if kind in ("", each.kind)]
     if not chosen:
-        kinds = ", ".join(dict.fromkeys(each.kind for each in fitting)) or "none"
-        raise errors.UsageError(
-            f"the bundle {misfit.called(manifest)} has no runner {kind or 'for a shell'}; it has: "
-            f"{kinds}",
-            remedy="choose another --runner; apps are run from the bundle's app folder",
-        )
+        kinds = ", ".join(dict.fromkeys(each.kind for each in fitting))
+        raise _has_none(manifest, kind, kinds)
     # One of another system comes last, where the manifest's requirements refuse it.
     runner = min(chosen, key=lambda each: each.os not in ("", settings.os))
     if runner.kind == "python":
@@ -62,6 +59,32 @@ def choose(manifest: Manifest, settings: DeviceSettings, kind: str) -> Runner:
         # PyPI's node lies beside this interpreter and need not be on the PATH.
         return replace(runner, words=(str(process.which("node") or "node"),))
     return runner
+
+
+def _has_none(manifest: Manifest, kind: str, others: str) -> errors.UsageError:
+    """Why there is no runner of that ``kind``, and what runs the bundle; ``others``: its kinds."""
+    called = f"the bundle {misfit.called(manifest)}"
+    if others:
+        return errors.UsageError(
+            f"{called} has no runner {kind}; it has: {others}", remedy="choose another --runner"
+        )
+    what, remedy = _for_apps(manifest)
+    return errors.UsageError(f"{called} is {what}: there is no runner to start", remedy=remedy)
+
+
+def _for_apps(manifest: Manifest) -> tuple[str, str]:
+    """What a bundle without runners is, and what is done with it instead."""
+    if bench_apple.has_ways(manifest):
+        measure = f"edge bench {manifest['target']['name']} --device MAC"
+        return "for an app", f"{measure} brings it to a Mac, builds it and proves it there"
+    if str(manifest.get("artifact", "")).endswith(PACKAGE):
+        return "a package for an app of yours", (
+            "edge bench ios --device MAC measures the package of the target ios on a Mac, or on a "
+            "phone behind it"
+        )
+    if any(entry["path"].startswith("app/") for entry in manifest["files"]):
+        return "for an app", "apps are run from the bundle's app folder"
+    return "without runners", "give its recipe one: docs/runner-protocol.md"
 
 
 def ready(device: Device, manifest: Manifest, kind: str = "") -> Ready:

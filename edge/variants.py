@@ -30,6 +30,7 @@ from edge.step import Facts, step
 from edge.store import File
 from edge.variant_times import ON_DEVICE, Candidate, first_line, measure_times, settings_of
 
+EVERY = ">=0"  # releases of a runtime
 TIMES = ("p50_ns", "p50_low_ns", "p50_high_ns", "peak_bytes")
 # Of the model, the precision or a converter: others are the host's or the project's.
 FAILURES = (
@@ -65,7 +66,7 @@ def check(context: Context, target: config.Target, prepared: Prepared, recipe: R
         if why := target.why_broken(target.precision) or recipe.why_not(target.precision):
             raise errors.ModelRefused(
                 f"{target.name} cannot run {target.precision} models: {why}",
-                remedy="choose another precision, or pin a release that can",
+                remedy="choose another precision" + _or_release(target, recipe, target.precision),
             )
         return
     if said.device:
@@ -75,6 +76,13 @@ def check(context: Context, target: config.Target, prepared: Prepared, recipe: R
             f"{target.name}: max_drop limits the accuracy of {name}, which has no metric",
             remedy='say accuracy = "module:callable" for the model, or leave max_drop out',
         )
+
+
+def _or_release(target: config.Target, recipe: Recipe, precision: config.Precision) -> str:
+    """The other way out, where another release of the runtime can run the precision."""
+    concerned = [each for each in target.broken if each.precision == precision]
+    never = any(each.releases == EVERY for each in concerned) or recipe.why_not(precision)
+    return "" if never else ", or pin a release that can"
 
 
 def settle(context: Context, job: Job, prepared: Prepared, recipe: Recipe) -> Settled:

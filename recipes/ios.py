@@ -52,5 +52,6 @@ def build(job: Job) -> Bundle:
         # A static framework's size says nothing of what an app grows by.
         runtime_size=None,
         planned=made.planned,
+        unverified=coreml.unverified,
         cache=bool(coreml.files),
     )

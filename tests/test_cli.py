@@ -54,6 +54,11 @@ def test_doctor_says_what_is_missing_and_how_to_get_it(
     assert rows["linux-x64"] == ("missing: ziglang", "pip install ziglang")
     assert rows["ios"] == ("ready", "")
     assert "pip install ziglang" in err
+    monkeypatch.setattr(registry, "has_tool", lambda name: name != "coreml")
+    _, out, _ = run(["doctor", "--json"], capsys)
+    rows = {row["target"]: (row["state"], row["fix"]) for row in json.loads(out)}
+    said = ("ready, without a Core ML package", "pip install 'edgewright[coreml]'")
+    assert rows["ios"] == said
     monkeypatch.setattr(registry, "has_tool", lambda _name: True)
     code, out, _ = run(["doctor", "--json"], capsys)
     assert code == 0  # the others lack compilers, and nobody asked for them

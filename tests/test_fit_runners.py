@@ -69,8 +69,33 @@ def test_the_words_of_a_python_runner(settings: DeviceSettings, words: tuple[str
 def test_a_runner_that_the_bundle_lacks_is_an_error() -> None:
     with pytest.raises(errors.UsageError, match="has no runner node; it has: c, python"):
         runners.choose(manifest(C, PYTHON), LAB, "node")
-    with pytest.raises(errors.UsageError, match="has no runner for a shell; it has: none"):
-        runners.choose(manifest("model.onnx"), LAB, "")
+
+
+@pytest.mark.parametrize("kind", ["", "c"])
+@pytest.mark.parametrize(
+    ("what", "said", "remedy"),
+    [
+        (
+            manifest("app/README.md") | {"runtime": {"coreml": {"ways": ["coreml:ALL"]}}},
+            "m.cuda is for an app: there is no runner to start",
+            "edge bench cuda --device MAC brings it",
+        ),
+        (
+            manifest("runner/options.tsv") | {"artifact": "model.mlpackage"},
+            "m.cuda is a package for an app of yours",
+            "edge bench ios --device MAC measures the package of the target ios",
+        ),
+        (manifest("app/README.md"), "m.cuda is for an app", "run from the bundle's app folder"),
+        (manifest("model.onnx"), "m.cuda is without runners", "docs/runner-protocol.md"),
+    ],
+)
+def test_a_bundle_without_runners_says_what_it_is_for(
+    what: dict[str, Any], said: str, remedy: str, kind: str
+) -> None:
+    with pytest.raises(errors.UsageError, match=said) as caught:
+        runners.choose(what, LAB, kind)
+    assert remedy in caught.value.remedy
+    assert "--runner" not in caught.value.remedy
 
 
 # ------------------------------------------------------------------- environments of runners

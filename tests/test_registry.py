@@ -106,6 +106,24 @@ def test_all_that_is_missing_is_said_at_once(
     }
 
 
+def test_what_ios_goes_without_is_no_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ios, coreml = (
+        Registry(tmp_path).target(name, ProjectFile(), "x") for name in ("ios", "coreml")
+    )
+    monkeypatch.setattr(registry, "has_tool", lambda _name: False)
+    found = registry.goes_without(ios)
+    assert found is not None
+    assert (found.what, found.remedy) == (
+        "a Core ML package", "pip install 'edgewright[coreml]'",
+    )  # fmt: skip
+    assert registry.preflight(Store(tmp_path / "store"), [ios], embed=False) == []
+    assert registry.goes_without(coreml) is None  # a lack there
+    alone = ios.model_copy(update={"coreml": ios.coreml.model_copy(update={"native": False})})
+    assert registry.goes_without(alone) is None
+    monkeypatch.setattr(registry, "has_tool", lambda _name: True)
+    assert registry.goes_without(ios) is None
+
+
 def test_an_unknown_tool_of_a_target_is_an_error(tmp_path: Path) -> None:
     target = Registry(tmp_path).target("ios", ProjectFile(), "x")
     wrong = target.model_copy(update={"tools": ("zigg",)})

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from edge import config, errors, variants
 from edge.choice_record import ChoiceRecord
+from edge.registry import Registry
 from edge.store import Store
 from tests import models
 from tests.command import Outcome, edge
+from tests.convert import fake_job
 
 pytestmark = pytest.mark.process
 AUTO = """
@@ -105,6 +109,30 @@ def test_a_limit_after_the_fact_is_seen_by_explain(tmp_path: Path, store: Store)
     if record(tmp_path).chosen == "fp16":
         state, *_ = told(edge(tmp_path, store, "explain", "android", "--json", *strict))
         assert state != "up to date"
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "broken", "other"),
+    [
+        ("coreml", "int8", None, False),  # in no release
+        ("coreml", "int8-dynamic", None, False),
+        ("android", "int8", "<2", True),
+        ("coreml", "int8", "<99", False),  # nor does the recipe make it
+    ],
+)
+def test_another_release_is_a_way_out_where_there_may_be_one(
+    name: str, precision: config.Precision, broken: str | None, other: bool
+) -> None:
+    changes: dict[str, Any] = {"precision": precision}
+    if broken:
+        changes["broken"] = (config.Broken(precision=precision, releases=broken, why="wrong"),)
+    wanted = fake_job.target(name, **changes)
+    recipe = Registry(Path("/nonexistent")).recipe(wanted.recipe)
+    prepared = SimpleNamespace(spec=SimpleNamespace(name="m"))
+    with pytest.raises(errors.ModelRefused) as caught:
+        variants.check(cast("Any", None), wanted, cast("Any", prepared), recipe)
+    assert caught.value.remedy.startswith("choose another precision")
+    assert ("pin a release that can" in caught.value.remedy) == other
 
 
 def test_several_models_choose_each_for_itself(tmp_path: Path, store: Store) -> None:

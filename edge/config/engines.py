@@ -98,7 +98,8 @@ class CoreMl(Strict):
     ``minimum_deployment_target``: the oldest system that has to load them; 8-bit weights and
     lookup tables need iOS16, 4-bit weights with a scale a block iOS18. ``compute_units``: where
     they may run. ``palettize``: bits of a lookup table, which takes the place of scales:
-    8 or 6 in ``int8-weights``, 4 in ``int4-weights``. ``native``: a bundle for another runtime
+    8 or 6 in ``int8-weights``, 4 in ``int4-weights``; the other one has scales under ``auto``, and
+    is refused where it is asked for. ``native``: a bundle for another runtime
     (``ios``) has the package as well. ``origin``: what packages are made of, as for OpenVINO; here
     by default the canonical ONNX alone, whose package was as small or smaller for all networks
     tried but a GRU (docs/coreml.md), while ``auto`` makes and runs two.

@@ -62,6 +62,12 @@ def ran(package: Path, golden: Path, limits: parity.Tolerance) -> Ran:
     return Ran(outputs, *difference(expected, outputs, limits))
 
 
+def way(proof: Ran, facts: Mapping[str, Any]) -> Way:
+    """The figures of a package that was run; ``facts`` are those of ``described``."""
+    count = sum(facts["operations"].values())
+    return Way(proof.sqnr_db, facts["bytes"], count, proof.why_not)
+
+
 def difference(expected: Outputs, actual: Outputs, limits: parity.Tolerance) -> tuple[float, str]:
     """SQNR of the worst output in dB (inf: none differs), and the first one outside ``limits``."""
     worst, first = math.inf, ""
@@ -85,7 +91,7 @@ def coreml_canonical(out: Path, *, model: Path, options: dict[str, Any]) -> Fact
         return {"refused": error.message}
 
 
-@step(version=1, tools=TOOLS, timeout=7200, extra=EXTRA)
+@step(version=2, tools=TOOLS, timeout=7200, extra=EXTRA)
 def coreml_choice(
     out: Path, *, canonical: Path, framework: Path, golden: Path, tolerance: dict[str, Any]
 ) -> Facts:
@@ -100,10 +106,7 @@ def coreml_choice(
     packages = {CANONICAL: canonical.parent, FRAMEWORK: framework.parent}
     facts = {name: described(package) for name, package in packages.items()}
     tried = {name: ran(package, golden.parent, limits) for name, package in packages.items()}
-    ways = {
-        name: Way(each.sqnr_db, facts[name]["bytes"], _count(facts[name]), each.why_not)
-        for name, each in tried.items()
-    }
+    ways = {name: way(each, facts[name]) for name, each in tried.items()}
     kept, why = better(ways[CANONICAL], ways[FRAMEWORK])
     shutil.copytree(packages[kept], out / PACKAGE)
     return {
@@ -111,12 +114,8 @@ def coreml_choice(
         "kept": kept,
         "why": why,
         "disagreement": _disagreement(tried[CANONICAL], tried[FRAMEWORK], limits),
-        **{name: way.to_json() for name, way in ways.items()},
+        **{name: each.to_json() for name, each in ways.items()},
     }
-
-
-def _count(facts: Mapping[str, Any]) -> int:
-    return sum(facts["operations"].values())
 
 
 def _disagreement(canonical: Ran, framework: Ran, limits: parity.Tolerance) -> str:

@@ -21,6 +21,7 @@ from edge.store import File, Result
 
 HEAD = "Manifest.json"
 ONNX = "ONNX to MIL"  # the route of the canonical model
+SAID, NOT_READ = "the target says so", "coremltools does not read the source itself"
 # The system that a minimum deployment target names, on each of Apple's platforms.
 SYSTEMS = {
     "iOS15": {"iOS": "15.0", "macOS": "12.0"},
@@ -36,7 +37,7 @@ def package(job: Job) -> File:
     Raises :class:`errors.ModelRefused` where an operator or the precision cannot be made.
     """
     made = package_file(converted(job))
-    _warn(job)
+    warn(job)
     return made
 
 
@@ -142,7 +143,7 @@ def _direct(job: Job) -> Result | None:
     if framework is None or step is None or job.target.coreml.origin == CANONICAL:
         return None
     how = {
-        "release": job.target.runtime.version,
+        "release": release(job),
         "minimum_deployment_target": job.target.coreml.minimum_deployment_target,
         "tolerance": job.target.tolerance.model_dump(),
     }
@@ -160,7 +161,7 @@ def _only(job: Job, direct: Result | None) -> Result:
     if why := direct.facts["refused"]:
         raise errors.ModelRefused(
             f"coremltools cannot convert the framework's own model: {why}",
-            remedy="write origin = 'auto' or 'canonical' in [coreml] of the target",
+            remedy=f"write origin = 'auto' or 'canonical' in {section(job)}",
         )
     return direct
 
@@ -168,13 +169,18 @@ def _only(job: Job, direct: Result | None) -> Result:
 def route_facts(job: Job) -> dict[str, Any]:
     """For the manifest: the ``route`` that was taken, ``why``, and what was ``tried``.
 
-    ``tried`` has a route's figures, or in ``why_not`` alone why it gave no package.
+    ``tried`` has a route's figures, or in ``why_not`` alone why it gave no package. It is there
+    where the framework's own model was asked.
     """
     direct, first = _direct(job), by_origin(job)
     if direct is None:
-        return {"route": ONNX}
-    tried = {name: {"why_not": why} for name, why in (direct.facts["tried"] or {}).items()}
+        said = job.target.coreml.origin == CANONICAL
+        return {"route": ONNX, "why": SAID if said else NOT_READ}
     made = direct.facts.get("route")
+    tried = {
+        name: direct.facts["figures"] if name == made else {"why_not": why}
+        for name, why in (direct.facts["tried"] or {}).items()
+    }
     if first is None:
         refused = direct.facts["refused"]
         return {"route": ONNX, "why": f"the framework's own is refused: {refused}", "tried": tried}
@@ -184,14 +190,21 @@ def route_facts(job: Job) -> dict[str, Any]:
         disagreement = {"disagreement": said} if (said := first.facts["disagreement"]) else {}
         return {"route": route, "why": first.facts["why"], "tried": tried, **disagreement}
     if job.target.coreml.origin == FRAMEWORK:
-        return {"route": made, "why": "the target says so", "tried": tried}
+        return {"route": made, "why": SAID, "tried": tried}
     refused = _canonical(job).facts["refused"]
     tried[ONNX] = {"why_not": refused}
     return {"route": made, "why": "the canonical ONNX is refused", "tried": tried}
 
 
-def _warn(job: Job) -> None:
-    """What two converters, or one and the framework, disagree in is worth a line."""
+def warn(job: Job) -> None:
+    """What deserves a line of its own: routes that disagree, an option that has no effect."""
+    if why := _without_table(job):
+        log.warn(f"{job.target.name}/{job.model.name}: {why}")
+    _warn_of_routes(job)
+
+
+def _warn_of_routes(job: Job) -> None:
+    """What two converters, or one and the framework, disagree in."""
     direct, first = _direct(job), by_origin(job)
     if direct is None:
         return
@@ -207,10 +220,11 @@ def _warn(job: Job) -> None:
 def scheme(job: Job) -> dict[str, Any]:
     """How weights of the job's precision are compressed, for ``coreml_weights``.
 
-    ``palettize`` of the target is for the precision of as many bits; the other one has scales.
+    ``palettize`` of the target is for the precision of as many bits; the other one has scales
+    (where ``auto`` tries both: see :func:`check`).
     """
     bits, table = WEIGHT_BITS[job.precision], job.target.coreml.palettize
-    fits = table is not None and (table == 4) == (bits == 4)
+    fits = table is not None and _of_table(table) == job.precision
     said = job.target.weight_only
     return {
         "bits": table if fits else bits,
@@ -220,20 +234,77 @@ def scheme(job: Job) -> dict[str, Any]:
     }
 
 
+def _of_table(table: int) -> str:
+    """The precision that a lookup table of so many bits is for."""
+    return "int4-weights" if table == 4 else "int8-weights"
+
+
+def _without_table(job: Job) -> str:
+    """That ``palettize`` has no effect, where the precision that was asked for has no weights."""
+    table = job.target.coreml.palettize
+    if table is None or job.target.precision == "auto" or job.precision in WEIGHT_BITS:
+        return ""
+    return (
+        f"palettize = {table} is for {_of_table(table)}, and has no effect on a package in "
+        f"{'fp32' if job.precision == 'source' else job.precision}"
+    )
+
+
+def section(job: Job) -> str:
+    """Where the target's options for Core ML are written, for remedies."""
+    return f"[targets.{job.target.name}.coreml] of edge.toml (in the target's own file: [coreml])"
+
+
+def installed() -> str:
+    """The release of coremltools here; raises :class:`errors.ToolMissing` where there is none."""
+    return tool_versions(("coremltools",), {}, EXTRA)["coremltools"]
+
+
+def release(job: Job) -> str:
+    """The release of coremltools that makes the job's packages.
+
+    The target's, where its runtime is Core ML. Others (``ios``) are for another runtime, whose
+    release says nothing of coremltools: there it is the installed one.
+    """
+    return job.target.runtime.version if _pinned(job) else installed()
+
+
+def _pinned(job: Job) -> bool:
+    return job.target.runtime.name == "coreml"
+
+
 def check(job: Job) -> None:
     """Refuse what the target's oldest system cannot load, and another release of coremltools.
 
-    Raises :class:`errors.ModelRefused`, :class:`errors.ToolMissing`.
+    Raises :class:`errors.ModelRefused`, :class:`errors.ToolMissing`, :class:`errors.ConfigError`
+    for a lookup table that is not for the precision that was asked for.
     """
-    wanted = job.target.runtime.version
-    has = tool_versions(("coremltools",), {}, EXTRA)["coremltools"]
-    if has != wanted:
+    wanted = release(job) if _pinned(job) else ""
+    if wanted and (has := installed()) != wanted:
         raise errors.ToolMissing(
             f"the target is for coremltools {wanted}, and {has} is installed",
             remedy=f"pip install coremltools=={wanted}",
         )
-    if job.precision not in WEIGHT_BITS:
+    if job.precision in WEIGHT_BITS:
+        _check_table(job)
+        _check_system(job)
+
+
+def _check_table(job: Job) -> None:
+    """``auto`` tries both precisions with one ``palettize``: there the other one has scales."""
+    table = job.target.coreml.palettize
+    if table is None or job.target.precision == "auto" or scheme(job)["palettize"]:
         return
+    fits = "4" if job.precision == "int4-weights" else "8 or 6"
+    raise errors.ConfigError(
+        f"target {job.target.name}: palettize = {table} is for {_of_table(table)}, and "
+        f"{job.precision} is asked for",
+        remedy=f"write palettize = {fits} in {section(job)}, or leave it out for scales; "
+        f"or ask for {_of_table(table)}",
+    )
+
+
+def _check_system(job: Job) -> None:
     said, how = job.target.coreml.minimum_deployment_target, scheme(job)
     least = "iOS18" if how["bits"] == 4 and not how["palettize"] else "iOS16"
     if TARGETS[said] < TARGETS[least]:
@@ -241,22 +312,29 @@ def check(job: Job) -> None:
         raise errors.ModelRefused(
             f"target {job.target.name}: {job.precision} needs {least}, and the package is for "
             f"{said} and newer",
-            remedy=f"write minimum_deployment_target = '{least}'{more} in [coreml] of the target",
+            remedy=f"write minimum_deployment_target = '{least}'{more} in {section(job)}",
         )
 
 
 def manifest_facts(job: Job) -> dict[str, Any]:
     """For the manifest: what the package needs, how it computes, and its ports by both names."""
-    facts, last = base(job).facts, converted(job).facts
-    said = job.target.coreml
-    made: dict[str, Any] = {
+    facts, said = base(job).facts, job.target.coreml
+    return {
         "requires": {**job.target.requires, **_version(job)},
-        "systems": SYSTEMS[said.minimum_deployment_target],
         "specification_version": facts["specification_version"],
         "compute_units": said.compute_units,
+        **how_facts(job),
+        "io": {"inputs": facts["inputs"], "outputs": facts["outputs"]},
+    }
+
+
+def how_facts(job: Job) -> dict[str, Any]:
+    """For the manifest: the systems that load the package, its route, and how it computes."""
+    facts, last = base(job).facts, converted(job).facts
+    made: dict[str, Any] = {
+        "systems": SYSTEMS[job.target.coreml.minimum_deployment_target],
         "compute_precision": "fp32" if job.precision == "source" else "fp16",
         **route_facts(job),
-        "io": {"inputs": facts["inputs"], "outputs": facts["outputs"]},
     }
     if job.precision != "source":
         made |= {"fp32_operations": facts["fp32"], "why_fp32": facts["why"]}

@@ -32,6 +32,7 @@ LEAST = 512  # elements; below, what describes a compressed weight costs what it
 GIVEN_BACK: tuple[tuple[str, ...], ...] = ((), ("grouped",), ("grouped", "conv"))
 # Operations whose constants are weights: products, embeddings, recurrent layers.
 READERS = ("linear", "matmul", "gather", "lstm", "gru", "rnn")
+# The target's block_size is one of the first five; 8 is what is tried last where it does not fit.
 BLOCKS = (256, 128, 64, 32, 16, 8)
 
 
@@ -84,7 +85,8 @@ def coreml_weights(
                 break
         if best is None:
             blocks = "" if scheme["bits"] != 4 or scheme["palettize"] else (
-                f" whose inputs a block of {BLOCKS[-1]} to {scheme['block_size']} divides"
+                f" whose inputs block_size = {scheme['block_size']} divides, or a smaller "
+                f"power of two down to {BLOCKS[-1]}"
             )  # fmt: skip
             raise errors.ModelRefused(
                 f"nothing to compress: no weight of {LEAST} elements or more{blocks}",

@@ -7,6 +7,7 @@ Neither is run here: a device's health run holds both against the golden samples
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,13 +16,15 @@ from edge import errors, log
 from edge.bundle import BundleFile
 from edge.convert.compressed_size import compressed_size
 from edge.convert.coreml_cache_key import coreml_cache_key
-from edge.convert.coreml_package import base, package_file
+from edge.convert.coreml_package import converted, how_facts, package_file, warn
 from edge.convert.coreml_partitions import FILE, coreml_partitions
 from edge.convert.coreml_provider.options import MLPROGRAM_COREML, Options, coreml_version
+from edge.convert.golden_sqnr import HIGHEST_DB
+from edge.convert.int8_static import plain
 from edge.convert.mil_package import PACKAGE
 from edge.convert.optimize import optimize
 from edge.convert.ort_format import ort_format
-from edge.convert.precision import at_precision, ort_options
+from edge.convert.precision import WEIGHT_BITS, at_precision, ort_options
 from edge.job import Job
 from edge.store import Result
 
@@ -34,15 +37,23 @@ OF_COREML = ("CPU_ONLY", "CPU_AND_GPU", "CPU_AND_NE", "ALL")
 BY_PROVIDER = ("XnnpackExecutionProvider", *(f"CoreMLExecutionProvider{u}" for u in OF_PROVIDER))
 PREDICTED = ("nodes", "taken", "share", "partitions", "refused", "coreml", "release", "unverified")
 NATIVE = tuple(f"coreml:{units}" for units in OF_COREML)
+PROOF = "the health run of edge bench on an Apple device proves it"
+# For the manifest, of what there is.
+UNVERIFIED_PROVIDER = f"ONNX Runtime's CoreML provider did not run {ARTIFACT} here: {PROOF}"
+UNVERIFIED_NATIVE = f"Apple's runtime did not run {FOLDER}/{PACKAGE} here: {PROOF}"
 
 
 @dataclass(frozen=True)
 class Side:
-    """Files for the bundle, what the app's template is filled with, and facts for the manifest."""
+    """Files for the bundle, what the app's template is filled with, and facts for the manifest.
+
+    ``unverified``: what of it only a device can prove.
+    """
 
     files: tuple[BundleFile, ...]
     variables: Mapping[str, Any]
     facts: Mapping[str, Any]
+    unverified: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,10 @@ def side(job: Job) -> Side:
         files=(*provider.files, *own.files),
         variables=variables if provider.files or own.files else {},
         facts={"provider": provider.to_json(), "native": own.to_json(), "ways": ways},
+        unverified=(
+            *([UNVERIFIED_PROVIDER] if provider.files else ()),
+            *([UNVERIFIED_NATIVE] if own.files else ()),
+        ),
     )
 
 
@@ -127,16 +142,18 @@ def _predicted(job: Job, told: dict[str, str]) -> Result:
 def native(job: Job) -> Part:
     """``model.mlpackage`` in half precision, which is what the Neural Engine computes in.
 
-    A build goes on without it: where coremltools is not installed, an operator is not known to
-    the frontend, or the target says ``native = false``.
+    With the weights of the job's precision, where that is one of weights. A build goes on without
+    it: where coremltools is not installed, an operator is not known to the frontend, or the target
+    says ``native = false``.
     """
     if not job.target.coreml.native:
         return Part(left_out="the target says so")
     try:
-        made = base(replace(job, precision="fp16"))
+        mine, made = _package(job)
     except (errors.ToolMissing, errors.ModelRefused) as error:
-        log.warn(f"{job.target.name}/{job.model.name}: no Core ML package: {error.message}")
+        _warn(job, "no Core ML package", error)
         return Part(left_out=error.message)
+    warn(mine)
     files = [
         BundleFile.of(f"{FOLDER}/{name}", file, "app")
         for name, file in made.files.items()
@@ -144,16 +161,50 @@ def native(job: Job) -> Part:
     ]
     facts = {
         "minimum_deployment_target": job.target.coreml.minimum_deployment_target,
-        "compute_precision": "fp16",
-        "fp32_operations": made.facts["fp32"],
-        "why_fp32": made.facts["why"],
-        "sqnr_db": made.facts["sqnr_db"],
+        "precision": mine.precision,
+        **how_facts(mine),
+        "sqnr_db": _decibels(made.facts["sqnr_db"]),
         "size": _size(job, files),
-        "tolerance": job.target.tolerance_of("fp16").model_dump(),
+        "tolerance": mine.tolerance.model_dump(),
         "unverified": True,  # Core ML itself was not asked
     }
     path, key = f"{FOLDER}/{PACKAGE}", package_file(made).sha256
     return Part(tuple(files), path, key, NATIVE, facts)
+
+
+def _package(job: Job) -> tuple[Job, Result]:
+    """The package, and the job at its precision: fp16 where weights cannot be compressed."""
+    half = replace(job, precision="fp16")
+    made = converted(half)  # what it refuses there is no package for at all
+    if job.precision in WEIGHT_BITS:
+        try:
+            return job, _proven(job)
+        except errors.ModelRefused as error:
+            _warn(job, "the Core ML package is in fp16", error)
+    return half, made
+
+
+def _proven(job: Job) -> Result:
+    """The package with compressed weights; refused outside the tolerance, as no gate is behind."""
+    made, least = converted(job), job.tolerance.sqnr_db
+    found = made.facts["sqnr_db"]
+    if found is not None and least is not None and found < least:
+        raise errors.ModelRefused(
+            f"{job.precision} has {found} dB of SQNR by the reference executor, the tolerance "
+            f"is {least} dB",
+            remedy="choose another precision, or a tolerance for it",
+        )
+    return made
+
+
+def _warn(job: Job, what: str, error: errors.EdgeError) -> None:
+    fix = f"; {error.remedy}" if error.remedy else ""
+    log.warn(f"{job.target.name}/{job.model.name}: {what}: {error.message}{fix}")
+
+
+def _decibels(found: float | None) -> float | str | None:
+    """As everywhere in manifests: steps have a number for outputs that do not differ at all."""
+    return plain(math.inf) if found == HIGHEST_DB else found
 
 
 def _size(job: Job, files: Sequence[BundleFile]) -> dict[str, int]:

@@ -91,7 +91,8 @@ def _only(job: Job, direct: Result | None) -> Result:
     if why := direct.facts["refused"]:
         raise errors.ModelRefused(
             f"openvino {_release(job)} cannot convert the framework's own model: {why}",
-            remedy="write origin = 'auto' or 'canonical' in [openvino] of the target",
+            remedy="write origin = 'auto' or 'canonical' in "
+            f"[targets.{job.target.name}.openvino] of edge.toml",
         )
     return direct
 

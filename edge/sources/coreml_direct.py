@@ -7,6 +7,7 @@ where the MIL reference executor has run it on all golden samples within the tol
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 from edge import errors, parity
 from edge.convert import coremltools_library
-from edge.convert.coreml_choice import ran
+from edge.convert.coreml_choice import Ran, ran, way
 from edge.convert.coreml_saved import described, save
 from edge.convert.mil_package import PACKAGE, convert_program
 from edge.sources import coreml_from_tensorflow, coreml_from_torch, coreml_ports
@@ -44,7 +45,7 @@ class Wanted:
         return str(self.how["minimum_deployment_target"])
 
 
-@step(version=1, tools=(*TORCH_TOOLS, "coremltools?"), timeout=7200, extra="coreml", aside=TRUST)
+@step(version=2, tools=(*TORCH_TOOLS, "coremltools?"), timeout=7200, extra="coreml", aside=TRUST)
 def coreml_torch(  # noqa: PLR0913 - a step's inputs and parameters
     out: Path,
     *,
@@ -62,7 +63,8 @@ def coreml_torch(  # noqa: PLR0913 - a step's inputs and parameters
     coremltools, ``minimum_deployment_target``, ``tolerance`` (fields of
     :class:`edge.parity.Tolerance`). Facts: ``refused`` (why there is no package, else empty),
     ``route``, ``tried`` (why not, by route; empty for the one that was taken), ``wrong`` (routes
-    that gave other outputs than the framework), and those of ``mil_package``.
+    that gave other outputs than the framework), ``figures`` of the package (see
+    :class:`edge.convert.openvino_choice.Way`), and those of ``mil_package``.
     """
 
     def routes(ports: Ports, target: Any) -> Routes:
@@ -72,7 +74,7 @@ def coreml_torch(  # noqa: PLR0913 - a step's inputs and parameters
 
 
 @step(
-    version=1,
+    version=2,
     tools=(*TENSORFLOW_TOOLS, "onnx", "coremltools?"),
     timeout=7200,
     extra="coreml",
@@ -110,32 +112,32 @@ def _made(
         ct = _library(framework, wanted.how["release"])
         ports = coreml_ports.of(wanted.like)
         for route, program in routes(ports, getattr(ct.target, wanted.target)).items():
-            tried[route], differs = _written(out / PACKAGE, program, ports, wanted)
-            wrong += [route] if differs else []
-            if not tried[route]:
-                return {**facts, "route": route, **described(out / PACKAGE)}
+            proof = _written(out / PACKAGE, program, ports, wanted)
+            tried[route] = proof.why_not
+            if not proof.why_not:
+                made = described(out / PACKAGE)
+                return {**facts, "route": route, "figures": way(proof, made).to_json(), **made}
+            wrong += [route] if proof.outputs else []
     except (errors.ModelRefused, errors.UsageError, errors.ToolMissing) as error:
         return {**facts, "refused": error.message}
     return {**facts, "refused": "; ".join(f"{name}: {why}" for name, why in tried.items())}
 
 
-def _written(
-    package: Path, program: Callable[[], Any], ports: Ports, wanted: Wanted
-) -> tuple[str, bool]:
-    """Write a route's package; why it cannot be had, else empty, and whether it was wrong."""
+def _written(package: Path, program: Callable[[], Any], ports: Ports, wanted: Wanted) -> Ran:
+    """Write a route's package and run it; one that cannot be had has no outputs."""
     try:
         with own_words():
             made = program()
             found = coreml_ports.fit(made, ports)
             packed = convert_program(made, target=wanted.target, precision="fp32")
     except errors.ModelRefused as error:
-        return error.message, False
+        return Ran((), -math.inf, error.message)
     inputs, outputs = ([port.to_json() for port in side] for side in (found.inputs, found.outputs))
     save(packed, inputs, outputs, package)
     proof = ran(package, wanted.golden.parent, parity.Tolerance(**wanted.how["tolerance"]))
     if proof.why_not:
         shutil.rmtree(package)
-    return proof.why_not, bool(proof.why_not and proof.outputs)
+    return proof
 
 
 def _library(framework: str, release: str) -> Any:

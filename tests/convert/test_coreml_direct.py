@@ -104,6 +104,10 @@ def test_a_module_is_converted_and_right(pytorch: Made, name: str, route: str) -
     folder, facts = pytorch
     assert (facts[name]["refused"], facts[name]["route"]) == ("", route)
     assert facts[name]["tried"][route] == ""
+    figures, count = facts[name]["figures"], sum(facts[name]["operations"].values())
+    assert (figures["bytes"], figures["operations"]) == (facts[name]["bytes"], count)
+    assert figures["why_not"] == ""
+    assert float(figures["sqnr_db"]) > 90
     golden = coreml_run.Golden(folder / name / "golden")
     assert golden.judge(direct.head(folder, name).parent).db > 100
 

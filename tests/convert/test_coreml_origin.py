@@ -19,7 +19,9 @@ from tests.convert.coreml_setup import need_coremltools
 
 PORTS = {"inputs": ["in"], "outputs": ["out"], "specification_version": 7}
 TRIED = {"torch.export": "no rule", "torch.jit.trace": ""}
-DIRECT = {"refused": "", "route": "torch.jit.trace", "tried": TRIED, "wrong": [], **PORTS}
+FIGURES = {"sqnr_db": 110.0, "bytes": 9, "why_not": "", "operations": 2}
+DIRECT = {"refused": "", "route": "torch.jit.trace", "tried": TRIED, "wrong": [], **PORTS,
+          "figures": FIGURES}  # fmt: skip
 REFUSED = {"refused": "torch.export: no rule", "tried": {"torch.export": "no rule"}, "wrong": []}
 CHOICE = {
     **PORTS, "kept": "framework", "why": "2 operations, the other 3", "disagreement": "",
@@ -118,6 +120,9 @@ def test_the_manifest_says_which_route_was_taken_and_why(
     assert "disagreement" not in found
     if facts.get("coreml_canonical"):
         assert found["tried"][coreml.ONNX] == {"why_not": "If_0"}
+        assert found["tried"]["torch.jit.trace"] == FIGURES
+    elif origin == "framework":
+        assert found["tried"]["torch.jit.trace"] == FIGURES
     elif origin == "auto" and "coreml_torch" not in facts:
         assert found["tried"][coreml.ONNX] == {"operations": 3}
         assert found["tried"]["torch.jit.trace"] == {"operations": 2}
@@ -125,8 +130,11 @@ def test_the_manifest_says_which_route_was_taken_and_why(
 
 def test_a_source_of_no_framework_has_one_route(tmp_path: Path) -> None:
     alone = replace(job(tmp_path, "auto"), framework=None)
-    assert coreml.manifest_facts(alone)["route"] == coreml.ONNX
+    told = coreml.manifest_facts(alone)
+    assert (told["route"], told["why"]) == (coreml.ONNX, coreml.NOT_READ)
     assert names(alone) == ["mil_package"]
+    said = coreml.manifest_facts(job(tmp_path, "canonical"))
+    assert (said["route"], said["why"], "tried" in said) == (coreml.ONNX, coreml.SAID, False)
     other = replace(job(tmp_path, "auto"), framework=Framework("scikit-learn"))
     assert coreml.manifest_facts(other)["route"] == coreml.ONNX
     with pytest.raises(errors.ConfigError, match="comes from no framework that coremltools reads"):
@@ -137,7 +145,7 @@ def test_a_framework_that_is_asked_for_and_refused_is_no_other_route(tmp_path: P
     made = job(tmp_path, "framework", coreml_torch=REFUSED)
     with pytest.raises(errors.ModelRefused, match=r"torch\.export: no rule") as caught:
         coreml.package(made)
-    assert "origin = 'auto'" in caught.value.remedy
+    assert "origin = 'auto' or 'canonical' in [targets.coreml.coreml]" in caught.value.remedy
     assert names(made) == ["coreml_torch"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ FACTS: dict[str, dict[str, Any]] = {
 def job(tmp_path: Path, precision: config.Precision = "fp16", **coreml_said: Any) -> Job:
     need_coremltools()
     wanted = fake_job.target("coreml")
-    said = {**wanted.model_dump(), "coreml": coreml_said}
+    asked = coreml_said.pop("asked", precision)
+    said = {**wanted.model_dump(), "precision": asked, "coreml": coreml_said}
     recorder = fake_job.recorder(tmp_path, (), **FACTS)
     made = fake_job.job(recorder, config.check(config.Target, said, "test"))
     return replace(made, precision=precision)
@@ -73,10 +75,11 @@ def test_weights_are_compressed_in_a_package_of_half_precision(
         ("int8-weights", {}, 8, False, 30.0),
         ("int8-weights", {"palettize": 8}, 8, True, 30.0),
         ("int8-weights", {"palettize": 6}, 6, True, 30.0),
-        ("int8-weights", {"palettize": 4}, 8, False, 30.0),
+        ("int8-weights", {"palettize": 4, "asked": "auto"}, 8, False, 30.0),
         ("int4-weights", {"palettize": 4}, 4, True, 12.0),
         ("int4-weights", {"minimum_deployment_target": "iOS18"}, 4, False, 12.0),
-        ("int4-weights", {"minimum_deployment_target": "iOS18", "palettize": 6}, 4, False, 12.0),
+        ("int4-weights", {"minimum_deployment_target": "iOS18", "palettize": 6, "asked": "auto"},
+         4, False, 12.0),
     ],
 )  # fmt: skip
 def test_a_table_is_for_the_precision_of_as_many_bits(
@@ -96,7 +99,11 @@ def test_a_table_is_for_the_precision_of_as_many_bits(
     ("precision", "said", "least"),
     [
         ("int4-weights", {}, "iOS18"),
-        ("int4-weights", {"minimum_deployment_target": "iOS17", "palettize": 8}, "iOS18"),
+        (
+            "int4-weights",
+            {"minimum_deployment_target": "iOS17", "palettize": 8, "asked": "auto"},
+            "iOS18",
+        ),
         ("int8-weights", {"minimum_deployment_target": "iOS15"}, "iOS16"),
         ("int4-weights", {"minimum_deployment_target": "iOS15", "palettize": 4}, "iOS16"),
     ],
@@ -108,8 +115,48 @@ def test_what_the_oldest_system_does_not_load_is_refused(
     with pytest.raises(errors.ModelRefused, match=f"{precision} needs {least}") as caught:
         coreml.package(made)
     assert f"minimum_deployment_target = '{least}'" in caught.value.remedy
+    assert "in [targets.coreml.coreml] of edge.toml" in caught.value.remedy
     assert ("palettize = 4" in caught.value.remedy) == (least == "iOS18")
     assert recorder(made).names == []
+
+
+@pytest.mark.parametrize(
+    ("precision", "table", "fits", "other"),
+    [
+        ("int8-weights", 4, "palettize = 8 or 6", "int4-weights"),
+        ("int4-weights", 6, "palettize = 4", "int8-weights"),
+        ("int4-weights", 8, "palettize = 4", "int8-weights"),
+    ],
+)
+def test_a_table_that_contradicts_the_precision_is_refused(
+    tmp_path: Path, precision: config.Precision, table: int, fits: str, other: str
+) -> None:
+    made = job(tmp_path, precision, palettize=table)
+    with pytest.raises(errors.ConfigError, match=f"palettize = {table} is for {other}") as caught:
+        coreml.package(made)
+    assert f"write {fits} in" in caught.value.remedy
+    assert f"ask for {other}" in caught.value.remedy
+    assert recorder(made).names == []
+
+
+@pytest.mark.parametrize(
+    ("precision", "asked", "warned"),
+    [("fp16", "fp16", True), ("source", "source", True), ("fp16", "auto", False),
+     ("int8-weights", "int8-weights", False)],
+)  # fmt: skip
+def test_a_table_without_effect_is_told(
+    tmp_path: Path, precision: config.Precision, asked: str, warned: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    coreml.package(job(tmp_path, precision, palettize=6, asked=asked))
+    said = "coreml/m: palettize = 6 is for int8-weights, and has no effect"
+    assert (said in capsys.readouterr().err) == warned
+
+
+def test_the_extra_brings_the_release_of_the_target() -> None:
+    text = Path(coreml.__file__).parents[2].joinpath("pyproject.toml").read_text()
+    extra = tomllib.loads(text)["project"]["optional-dependencies"]["coreml"]
+    assert extra == [f"coremltools=={fake_job.target('coreml').runtime.version}"]
 
 
 def test_another_release_than_the_installed_one_is_refused(tmp_path: Path) -> None:

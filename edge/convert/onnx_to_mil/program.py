@@ -123,7 +123,7 @@ def port_of(port: onnx.ValueInfoProto, names: Names, *, given: bool = True) -> P
     """An input (``given``) or output under the name that it gets in a package.
 
     Raises :class:`errors.ModelRefused` for types that Core ML does not hold, and for an input of
-    no fixed shape.
+    no fixed shape or of too many dimensions.
     """
     tensor = port.type.tensor_type
     held = mil_dtype(tensor.elem_type)
@@ -132,12 +132,8 @@ def port_of(port: onnx.ValueInfoProto, names: Names, *, given: bool = True) -> P
         what = type_name(tensor.elem_type) if kind == "tensor_type" else kind
         raise errors.ModelRefused(f"{port.name!r} is a {what}, which Core ML does not hold")
     shape = tuple(dim.dim_value for dim in tensor.shape.dim)
-    if given and (0 in shape or len(shape) > RANK_LIMIT):
-        raise errors.ModelRefused(
-            f"input {port.name!r} has no fixed shape of 1 to {RANK_LIMIT} dimensions: "
-            f"{[dim.dim_param or dim.dim_value for dim in tensor.shape.dim]}",
-            remedy="bind its sizes (shape of the input in the project)",
-        )
+    if given:
+        _check_shape(port)
     return Port(
         port.name,
         names.unique(port.name),
@@ -146,6 +142,21 @@ def port_of(port: onnx.ValueInfoProto, names: Names, *, given: bool = True) -> P
         shape or (1,),
         not shape,
     )
+
+
+def _check_shape(port: onnx.ValueInfoProto) -> None:
+    dims = port.type.tensor_type.shape.dim
+    if len(dims) > RANK_LIMIT:
+        raise errors.ModelRefused(
+            f"input {port.name!r} has {len(dims)} dimensions, Core ML has at most {RANK_LIMIT}",
+            remedy="export the model with fewer: some of its sizes as one, reshaped within",
+        )
+    if any(dim.dim_value == 0 for dim in dims):
+        raise errors.ModelRefused(
+            f"input {port.name!r} has no fixed shape: "
+            f"{[dim.dim_param or dim.dim_value for dim in dims]}",
+            remedy="bind its sizes (shape of the input in the project)",
+        )
 
 
 # ---------------------------------------------------------------------------------- the program

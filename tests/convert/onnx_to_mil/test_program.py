@@ -250,6 +250,12 @@ def test_a_free_dimension_is_refused() -> None:
     assert "input 'x' has no fixed shape" in refusal(models.mlp())
 
 
+def test_too_many_dimensions_are_refused_as_such() -> None:
+    """Binding sizes does not help where they are bound."""
+    model = one("Relu", {"x": values(1, 2, 1, 2, 1, 3)}, opset=14)
+    assert refusal(model) == "input 'x' has 6 dimensions, Core ML has at most 5"
+
+
 def test_another_domain_is_refused() -> None:
     node = helper.make_node("FusedConv", ["x"], ["y"], domain="com.microsoft", name="f")
     model = graph_of([node], [("x", T.FLOAT, [2])], [("y", T.FLOAT, [2])])
