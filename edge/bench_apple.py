@@ -78,18 +78,21 @@ class Taken:
 class Spot:
     """Where ways are measured: a device of ``edge.bench``, its runner's words, the bundle there.
 
-    For an app on a phone the runner is any word and the folder any name.
+    For an app on a phone the runner is any word and the folder any name. ``program``: what was
+    built there with ONNX Runtime linked in, whose size is the runtime's as an app has it.
     """
 
     device: bench.Device
     runner: tuple[str, ...]
     folder: str
+    program: Size | None = None
 
 
 def on_mac(mac: Device, release: str, digest: str) -> Spot:
     """The Mac itself: the runner is built there, of the release that lies there."""
     place = xcode_build.prepare(mac, release, digest)
-    return Spot(mac, (xcode_build.tool(mac, place),), place.bundle)
+    tool = xcode_build.tool(mac, place)
+    return Spot(mac, (tool,), place.bundle, _linked(mac, tool))
 
 
 def find_phone(mac: Device, wanted: str) -> Phone:
@@ -106,7 +109,13 @@ def on_phone(mac: Device, release: str, digest: str, phone: Phone, team: str) ->
     """A phone behind the Mac: the app is built there and installed."""
     place = xcode_build.prepare(mac, release, digest)
     app = xcode_build.app(mac, place, phone, team)
-    return Spot(PhoneDevice(mac, place, phone, app), (app,), "bundle")
+    program = _linked(mac, xcode_build.app_program(place))
+    return Spot(PhoneDevice(mac, place, phone, app), (app,), "bundle", program)
+
+
+def _linked(mac: Device, program: str) -> Size | None:
+    found = xcode_build.size(mac, program)
+    return Size(*found) if found else None
 
 
 def has_ways(manifest: Mapping[str, Any]) -> bool:
@@ -154,7 +163,10 @@ def _size(entry: Mapping[str, Any] | None) -> Size | None:
 
 
 def _sizes(artifact: Mapping[str, Any], runtime: Size | None) -> Sizes:
-    model = Size(int(artifact["raw"]), int(artifact["compressed"]))
+    return _whole(Size(int(artifact["raw"]), int(artifact["compressed"])), runtime)
+
+
+def _whole(model: Size, runtime: Size | None) -> Sizes:
     both = None
     if runtime is not None:
         both = Size(model.raw + runtime.raw, model.compressed + runtime.compressed)
@@ -173,7 +185,7 @@ def measure(
     A device that is gone ends them: what was measured before that is whole, and is kept.
     """
     taken: list[Taken] = []
-    for way in chosen:
+    for way in (_with_runtime(each, spot.program) for each in chosen):
         log.say(f"{way.provider}:")
         release = bench.Release(spot.folder, spot.runner, golden, way.tolerance)
         try:
@@ -184,6 +196,13 @@ def measure(
             if isinstance(error, errors.DeviceUnreachable):
                 break
     return taken
+
+
+def _with_runtime(way: Way, program: Size | None) -> Way:
+    """With the size of the runtime as it was linked, where the bundle does not say one."""
+    if way.sizes.runtime is not None or program is None:
+        return way
+    return replace(way, sizes=_whole(way.sizes.artifact, program))
 
 
 def _one(

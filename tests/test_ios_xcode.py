@@ -260,6 +260,13 @@ def test_every_way_on_the_mac_itself(mac: Mac) -> None:
     provider = taken["CoreMLExecutionProvider"].measurement
     assert provider is not None
     assert provider.checked.providers["CoreMLExecutionProvider"].nodes == 1
+    # The program that was built is what the runtime takes; Core ML is the system's.
+    program = len((mac.root / "programs" / "apple.py").read_bytes())
+    sizes = taken[WAYS[0]].way.sizes
+    assert (sizes.runtime and sizes.runtime.raw, sizes.total and sizes.total.raw) == (
+        program, program + 1000,
+    )  # fmt: skip
+    assert taken["coreml:CPU_AND_NE"].way.sizes.runtime == bench_apple.IN_SYSTEM
 
 
 @pytest.mark.process
@@ -275,6 +282,8 @@ def test_nothing_is_built_in_the_release(mac: Mac) -> None:
 @pytest.mark.process
 def test_every_way_on_a_phone(mac: Mac) -> None:
     spot, found = mac.on_phone()
+    assert spot.program is not None
+    assert spot.program.raw == 7000 > spot.program.compressed > 0
     assert found.facts()["os_release"] == "iOS 18.1"
     taken = mac.measure(spot)
     native = taken["coreml:CPU_AND_NE"].measurement

@@ -29,6 +29,10 @@ _TEAM = re.compile(r"[0-9A-Z]{10}")
 _BUNDLE_ID = re.compile(r"[0-9A-Za-z.-]{3,155}")
 
 
+# Parameter: a file. Its bytes, and those of it under gzip -9.
+_SIZES = 'wc -c <"$1" && gzip -9 -c "$1" | wc -c'
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a release is built on a Mac: its copy, and a scratch folder of its own."""
@@ -75,12 +79,11 @@ def app(mac: Device, place: Place, phone: Phone, team: str) -> str:
             f"{team!r} is no development team's identifier",
             remedy="ten letters and digits: developer.apple.com, Membership details",
         )
-    built = f"{place.scratch}/app"
+    built, product = f"{place.scratch}/app", _product(place)
     words = ["xcodebuild", "build", "-project", f"{place.bundle}/app/{APP}/{APP}.xcodeproj"]
     words += ["-scheme", APP, "-configuration", "Release", "-derivedDataPath", built]
     words += ["-destination", "generic/platform=iOS", "-allowProvisioningUpdates"]
     xcode.run(mac, [*words, f"DEVELOPMENT_TEAM={team}"], timeout=BUILD, doing="build the app")
-    product = f"{built}/Build/Products/Release-iphoneos/{APP}.app"
     install = ("device", "install", "app", "--device", phone.identifier, product)
     doing = f"install the app on {phone.name}"
     told = xcode.asked(mac, install, place.scratch, doing=doing, timeout=INSTALL)
@@ -90,3 +93,25 @@ def app(mac: Device, place: Place, phone: Phone, team: str) -> str:
     if not isinstance(found, str) or not _BUNDLE_ID.fullmatch(found):
         raise errors.RunFailed(f"devicectl on {mac.settings.name} does not say what it installed")
     return found
+
+
+def app_program(place: Place) -> str:
+    """The built app's program, which the runtime is linked into."""
+    return f"{_product(place)}/{APP}"
+
+
+def _product(place: Place) -> str:
+    return f"{place.scratch}/app/Build/Products/Release-iphoneos/{APP}.app"
+
+
+def size(mac: Device, program: str) -> tuple[int, int] | None:
+    """Bytes of a file there, as it is and compressed; None where the Mac does not say."""
+    done = mac.run(["sh", "-c", _SIZES, "sh", program], timeout=5 * SHORT, check=False)
+    said = done.stdout.split()
+    if (
+        done.returncode != 0
+        or len(said) != 2
+        or not all(re.fullmatch("[0-9]{1,15}", n) for n in said)
+    ):
+        return None
+    return int(said[0]), int(said[1])

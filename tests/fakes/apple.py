@@ -63,6 +63,7 @@ def xcodebuild(words: list[str]) -> int:
     app = Path(value(words, "-derivedDataPath")) / "Build/Products/Release-iphoneos"
     app = app / f"{value(words, '-scheme')}.app"
     app.mkdir(parents=True, exist_ok=True)
+    (app / value(words, "-scheme")).write_bytes(b"program" * 1000)
     bundle = project.parent.parent.parent
     shutil.copytree(bundle / "samples", app / "samples", dirs_exist_ok=True)
     say("note: Using codesigning identity override\n** BUILD SUCCEEDED **")
