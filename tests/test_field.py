@@ -244,7 +244,7 @@ def test_this_machine_is_a_device_with_three_runners(tmp_path: Path, store: Stor
     assert shown.code == 0
     app = edge(tmp_path, store, "deploy", "android")
     assert app.code == 2
-    assert "has no runner" in app.err
+    assert "is for an app: there is no runner to start" in app.err
 
 
 def choosing(*more: str, device: str = "lab") -> tuple[str, ...]:
