@@ -31,6 +31,20 @@ settings.load_profile("edge")
 STARTS_PROCESSES = {"process", "models", "ssh", "qemu", "node", "wheel", "wine", "slow"}
 CACHE = Path(os.environ.get("EDGE_TEST_CACHE") or Path.home() / ".cache" / "edgewright-tests")
 
+# Files that take longest, first: a worker has a whole file, and a long one that comes last has
+# the others wait. pytest-xdist would go by the number of tests.
+LONGEST = (
+    "test_build", "test_digits", "test_variants", "test_frameworks", "test_real_models",
+    "test_field", "test_openvino", "test_packagers", "test_reduced", "test_closures", "test_coreml",
+    "test_gpu_targets", "test_field_apple", "test_qemu", "test_openvino_direct",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files; the tests of one stay as they are."""
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+
 
 def _forbidden(*_words: object, **_options: object) -> NoReturn:
     raise AssertionError("a unit test started a process; mark it (pytest.mark.process)")
