@@ -374,10 +374,10 @@ def bench(
         arguments = (release.folder, release.runner, release.golden, release.tolerance)
         checked = check(device, *arguments, options)
         step.note = f"{len(checked.outputs)} outputs, {checked.fetched} not bit-exact"
-    before = dict(context())
+    before = {**context(), **checked.run.end.state}
     names = [f"process {number + 1} of {options.repeats}" for number in range(options.repeats)]
     runs = tuple(timed(device, release, options, name) for name in names)
-    after = dict(context())
+    after = {**context(), **runs[-1].end.state}
     summary = stats.summarize([loop_of(run) for run in runs])
     busy = options.provider in HOST_CPU_PROVIDERS
     limits = stats.Limits() if busy else stats.Limits(cpu_share=None)

@@ -17,11 +17,10 @@ from typing import Any
 from edge import bench, errors, log, protocol
 from edge.devices.base import Device
 from edge.parity import Tolerance
-from edge.process import Completed
 from edge.results import Size, Sizes
 from edge.tools import xcode, xcode_build
 from edge.tools.xcode import Phone
-from edge.tools.xcode_phone import PhoneDevice, last_event
+from edge.tools.xcode_phone import PhoneDevice
 
 CPU = "CPUExecutionProvider"
 NATIVE = "coreml:"
@@ -31,7 +30,6 @@ ABSENT = f"{protocol.FAILED} (runtime)"  # the stage in which a runner finds tha
 # way that was tried beside the recorded one gave no measurement.
 COLD = "cold_load_ns"
 LOST = "lost"
-STATES = 3  # Apple's thermal states: 0 nominal, 1 fair, 2 serious, 3 critical
 
 
 @dataclass(frozen=True)
@@ -212,14 +210,12 @@ def _one(
     context: bench.Context,
     options: bench.BenchOptions,
 ) -> bench.Measurement:
-    watched = Watched(device)
     with _cache(device, options.cache) as cache:
         asked = replace(
             options, provider=way.provider, least_nodes=0.0, least_time=0.0, cache=cache,
             profile=options.profile and way.profiled,
         )  # fmt: skip
-        both = lambda: {**context(), **watched.state}  # noqa: E731
-        found = bench.bench(watched, release, both, asked)
+        found = bench.bench(device, release, context, asked)
     return replace(found, options=replace(found.options, cache=options.cache))
 
 
@@ -238,43 +234,3 @@ def _cache(device: bench.Device, place: str) -> Iterator[str]:
         with contextlib.suppress(errors.EdgeError):
             if own:
                 device.remove_folder(own)
-
-
-class Watched:
-    """A device that remembers what its runner said last of the device's state."""
-
-    def __init__(self, device: bench.Device) -> None:
-        self._device = device
-        self.state: Mapping[str, int] = {}
-
-    def run(
-        self, argv: Sequence[str], *, timeout: float, stdin: bytes = b"", check: bool = True
-    ) -> Completed:
-        """As the device does."""
-        done = self._device.run(argv, timeout=timeout, stdin=stdin, check=check)
-        self.state = state(done.stdout)
-        return done
-
-    def get(self, remote: str, local: Path, *, limit: int) -> None:
-        """As the device does."""
-        self._device.get(remote, local, limit=limit)
-
-    def make_folder(self, path: str) -> None:
-        """As the device does."""
-        self._device.make_folder(path)
-
-    def remove_folder(self, path: str) -> None:
-        """As the device does."""
-        self._device.remove_folder(path)
-
-
-def state(said: str) -> dict[str, int]:
-    """``thermal_state`` and ``low_power`` (0 or 1) of a runner's last event, empty without."""
-    event = last_event(said)
-    heat, low = event.get("thermal_state"), event.get("low_power")
-    found: dict[str, int] = {}
-    if type(heat) is int and 0 <= heat <= STATES:
-        found["thermal_state"] = heat
-    if isinstance(low, bool):
-        found["low_power"] = int(low)
-    return found

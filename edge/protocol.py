@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, NoReturn
 
@@ -39,6 +39,7 @@ ORDER = {
     )
 }
 REPEATED = ("output", "sample")
+THERMAL_STATES = 3  # Apple's: 0 nominal, 1 fair, 2 serious, 3 critical
 REQUIRED = ("env", "load", "first", "output", "end")
 
 
@@ -105,13 +106,17 @@ class Memory:
 
 @dataclass(frozen=True)
 class End:
-    """The timed loop: runs, wall and CPU time in ns, preemptions (-1 unknown), runs a sample."""
+    """The timed loop: runs, wall and CPU time in ns, preemptions (-1 unknown), runs a sample.
+
+    ``state`` of the device at the end, where the runner tells: see :func:`state`.
+    """
 
     runs: int
     wall_ns: int
     cpu_ns: int
     involuntary_switches: int
     batch: int = 1
+    state: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -361,7 +366,19 @@ def _end(fields: _Fields) -> End:
         cpu_ns=fields.integer("cpu_ns", -1, MAX_NS),
         involuntary_switches=fields.integer("involuntary_switches", -1, MAX_NS),
         batch=fields.integer("batch", 1, 10**6) if "batch" in fields.values else 1,
+        state=state(fields.values),
     )
+
+
+def state(event: Mapping[str, Any]) -> dict[str, int]:
+    """Apple's ``thermal_state`` (0 nominal to 3 critical) and ``low_power`` (0, 1) of an event."""
+    heat, low = event.get("thermal_state"), event.get("low_power")
+    found: dict[str, int] = {}
+    if type(heat) is int and 0 <= heat <= THERMAL_STATES:
+        found["thermal_state"] = heat
+    if isinstance(low, bool):
+        found["low_power"] = int(low)
+    return found
 
 
 READERS: dict[str, Callable[[_Fields], Any]] = {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from edge import bench, bench_apple, errors, field_apple, samples
+from edge import bench, bench_apple, errors, field_apple, protocol, samples
 from edge.convert.render import render
 from edge.devices.base import DeviceSettings
 from edge.devices.local import Local
@@ -336,7 +336,8 @@ def test_each_measurement_of_each_way_begins_with_nothing_kept(mac: Mac) -> None
 def test_what_a_runner_says_of_the_devices_state(
     said: Mapping[str, Any], kept: Mapping[str, int]
 ) -> None:
-    assert bench_apple.state('{"event": "memory"}\n' + json.dumps(said) + "\n") == kept
+    last = xcode_phone.last_event('{"event": "memory"}\n' + json.dumps(said) + "\n")
+    assert protocol.state(last) == kept
 
 
 @pytest.mark.process
@@ -352,7 +353,7 @@ def test_the_phones_state_is_recorded(mac: Mac) -> None:
     "said", ["", "x", "[]", "[" * 5000, '{"event": "end"', '{"a": "' + "b" * 70_000 + '"}']
 )
 def test_a_last_line_that_is_no_event(said: str) -> None:
-    assert bench_apple.state(said) == {}
+    assert protocol.state(xcode_phone.last_event(said)) == {}
 
 
 @pytest.mark.process
