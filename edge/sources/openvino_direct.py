@@ -7,8 +7,7 @@ facts and no failure: the IR of the canonical ONNX is there as well.
 from __future__ import annotations
 
 import contextlib
-import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from edge.sources import torch_checks, torch_export, torch_ports
 from edge.sources.framework import TRUST
 from edge.sources.tensorflow_load import load as load_tensorflow
 from edge.sources.tensorflow_model import TOOLS as TENSORFLOW_TOOLS
-from edge.sources.torch_loading import load, plain_attention, quiet, require_torch
+from edge.sources.torch_loading import in_words, load, plain_attention, require_torch
 from edge.sources.torch_module import TOOLS as TORCH_TOOLS
 from edge.step import Facts, Step, step
 
@@ -145,17 +144,9 @@ def _from_torch(
                 return openvino.convert_model(exported), names, "exported program"
 
 
-@contextlib.contextmanager
-def _own_words(more: str = "") -> Iterator[None]:
-    """What a converter raises, in words; what it prints (whole graphs) is kept back."""
-    printed = io.StringIO()
-    with quiet(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            yield
-        except errors.EdgeError:
-            raise
-        except Exception as error:  # the user's code runs in it, and asserts of the converters
-            raise errors.ModelRefused(f"{ov.reason(error)}{more}") from error
+def _own_words(more: str = "") -> contextlib.AbstractContextManager[None]:
+    """What a converter raises, in words."""
+    return in_words(lambda error: errors.ModelRefused(f"{ov.reason(error)}{more}"))
 
 
 # ------------------------------------------------------------------------------- TensorFlow

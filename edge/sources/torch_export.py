@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from edge import errors
 from edge.sources import torch_graph, torch_ports, torch_script
 from edge.sources.torch_errors import explain, specialised
-from edge.sources.torch_loading import Loaded, quiet, require_torch
+from edge.sources.torch_loading import Loaded, in_words, require_torch
 from edge.sources.torch_ports import Input
 
 if TYPE_CHECKING:
@@ -81,17 +81,9 @@ def _converted(loaded: Loaded, inputs: Sequence[Input]) -> Loaded:
         return dataclasses.replace(loaded, module=module)
 
 
-@contextlib.contextmanager
-def _refused(inputs: Sequence[Input]) -> Iterator[None]:
-    """What an exporter raises, in words; what it prints (whole graphs) is kept back."""
-    printed = io.StringIO()
-    with quiet(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
-        try:
-            yield
-        except errors.EdgeError:
-            raise
-        except Exception as error:  # the user's code runs in it, and asserts of torch's own
-            raise explain(error, inputs) from error
+def _refused(inputs: Sequence[Input]) -> contextlib.AbstractContextManager[None]:
+    """What an exporter raises, in words."""
+    return in_words(lambda error: explain(error, inputs))
 
 
 def _export_present(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import io
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -86,6 +87,22 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+@contextlib.contextmanager
+def in_words(tell: Callable[[Exception], errors.EdgeError]) -> Iterator[None]:
+    """Run a converter: what it raises is raised as ``tell`` says it, our own errors as they are.
+
+    What it prints (progress bars, whole graphs) is kept back.
+    """
+    printed = io.StringIO()
+    with quiet(), contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        try:
+            yield
+        except errors.EdgeError:
+            raise
+        except Exception as error:  # the user's code runs in it, and asserts of the converters
+            raise tell(error) from error
 
 
 @contextlib.contextmanager
