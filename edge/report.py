@@ -153,15 +153,14 @@ def _measured(record: Record, bundles: Sequence[Built]) -> Row:
         == (record.target, record.model, record.samples_sha256)
     ]
     max_abs, sqnr_db = worst(record.outputs)
-    threads = record.options.get("threads")
     return Row(
         record.target,
         "measured",
         device=record.device,
-        precision=_said(record, "precision"),
+        precision=said(record, "precision") or None,
         runner=record.runner,
-        threads=threads if isinstance(threads, int) else None,
-        provider=_said(record, "provider"),
+        threads=threads(record),
+        provider=said(record, "provider") or None,
         sizes=record.sizes,
         load_ns=float(median(record.load_ns)) if record.load_ns else None,
         first_ns=float(median(record.first_ns)) if record.first_ns else None,
@@ -184,9 +183,15 @@ def _measured(record: Record, bundles: Sequence[Built]) -> Row:
     )
 
 
-def _said(record: Record, name: str) -> str | None:
-    """A text of a record's options; None where it has none."""
-    return str(record.options.get(name) or "") or None
+def said(record: Record, name: str) -> str:
+    """A text of a record's options; empty where it has none."""
+    return str(record.options.get(name) or "")
+
+
+def threads(record: Record) -> int | None:
+    """The number of threads that was asked for; None where it is not known."""
+    found = record.options.get("threads")
+    return found if isinstance(found, int) else None
 
 
 def worst(outputs: Sequence[OutputParity]) -> tuple[float | None, float | None]:
@@ -231,10 +236,15 @@ def target_text(target: str, precision: str | None) -> str:
     return clean(target if precision in (None, "", "source") else f"{target}, {precision}")
 
 
+def threads_text(count: int) -> str:
+    """A number of threads in words."""
+    return f"{count} thread{'s' * (count > 1)}"
+
+
 def _runner(row: Row) -> str:
     parts = [row.runner or DASH]
     if row.threads is not None:
-        parts.append(f"{row.threads} thread{'s' * (row.threads > 1)}")
+        parts.append(threads_text(row.threads))
     if row.provider not in (None, CPU):
         parts.append(str(row.provider))
     return clean(", ".join(parts))

@@ -19,8 +19,11 @@ from edge.report import (
     decibels,
     heading,
     interval,
+    said,
     size_text,
     target_text,
+    threads,
+    threads_text,
     time_text,
     worst,
 )
@@ -96,10 +99,8 @@ class Sides:
         """What the table is of."""
         model = self.model
         named = heading(model.name, model.version, model.sha256, self.samples_sha256)
-        threads = (
-            "" if self.threads is None else f", {self.threads} thread{'s' * (self.threads > 1)}"
-        )
-        return f"ONNX Runtime and Core ML on {clean(self.device)}{threads}: {named}"
+        given = "" if self.threads is None else f", {threads_text(self.threads)}"
+        return f"ONNX Runtime and Core ML on {clean(self.device)}{given}: {named}"
 
 
 def sides(records: Iterable[Record]) -> tuple[Sides, ...]:
@@ -107,9 +108,9 @@ def sides(records: Iterable[Record]) -> tuple[Sides, ...]:
     groups: dict[tuple[str, ...], dict[tuple[str, str, str], Record]] = {}
     for record in sorted(records, key=lambda each: each.created):
         if record.runner == RUNNER and is_way(provider(record)):
-            model, threads = record.model, str(_threads(record))
+            model, given = record.model, str(threads(record))
             key = (model.name, model.version, model.sha256, record.samples_sha256)
-            found = groups.setdefault((*key, record.device, threads), {})
+            found = groups.setdefault((*key, record.device, given), {})
             found[provider(record), record.target, precision(record)] = record
     made = [_sides(list(found.values())) for _, found in sorted(groups.items())]
     return tuple(each for each in made if _worth_a_table(each))
@@ -117,12 +118,12 @@ def sides(records: Iterable[Record]) -> tuple[Sides, ...]:
 
 def provider(record: Record) -> str:
     """What the runner was given as ``--provider``."""
-    return str(record.options.get("provider", ""))
+    return said(record, "provider")
 
 
 def precision(record: Record) -> str:
     """What the way's model was made at."""
-    return str(record.options.get("precision", ""))
+    return said(record, "precision")
 
 
 def is_way(name: str) -> bool:
@@ -135,11 +136,6 @@ def _worth_a_table(found: Sides) -> bool:
     return len(names) > 1 and any(name not in ORT for name in names)
 
 
-def _threads(record: Record) -> int | None:
-    threads = record.options.get("threads")
-    return threads if isinstance(threads, int) else None
-
-
 def _sides(records: Sequence[Record]) -> Sides:
     first, lost = records[0], _lost(records)
     # What a way had measured before it failed is no figure of how it is now.
@@ -149,7 +145,7 @@ def _sides(records: Sequence[Record]) -> Sides:
         first.model,
         first.samples_sha256,
         first.device,
-        _threads(first),
+        threads(first),
         tuple(sorted((_way(each, base) for each in there), key=_order)),
         tuple(lost.items()),
     )
@@ -253,12 +249,12 @@ def answer(found: Sides) -> str:
             f"intervals of {clean(other.provider)} and {clean(base.provider)} overlap"
         )
     ratio = _time(slow) / _time(fast)
-    said = f"{clean(fast.provider)} is {ratio:.2f} times as fast as {clean(slow.provider)}"
+    faster = f"{clean(fast.provider)} is {ratio:.2f} times as fast as {clean(slow.provider)}"
     if ratio < NOTICEABLE:
-        return f"no difference that would be noticed: {said}"
+        return f"no difference that would be noticed: {faster}"
     sides_of = {True: "Core ML runs faster here", False: "ONNX Runtime runs faster here"}
     costs = [*_costs(fast, slow), *_unequal(fast, found.threads)]
-    return f"{sides_of[fast is other]}: {'; '.join([said + _as_fast(fast, found), *costs])}"
+    return f"{sides_of[fast is other]}: {'; '.join([faster + _as_fast(fast, found), *costs])}"
 
 
 def _as_fast(fast: Way, found: Sides) -> str:
@@ -285,13 +281,12 @@ def _costs(fast: Way, slow: Way) -> Iterator[str]:
         yield f"its outputs have {decibels(noise)} ({decibels(less)})"
 
 
-def _unequal(fast: Way, threads: int | None) -> Iterator[str]:
+def _unequal(fast: Way, count: int | None) -> Iterator[str]:
     """What makes the comparison unequal: more cores than ONNX Runtime was given threads."""
-    if threads is not None and fast.cores is not None and fast.cores >= threads + 0.5:
-        given = f"{threads} thread{'s' * (threads > 1)}"
+    if count is not None and fast.cores is not None and fast.cores >= count + 0.5:
         yield (
-            f"{fast.cores:.1f} cores were busy where ONNX Runtime had {given}, measure with more "
-            "--threads as well"
+            f"{fast.cores:.1f} cores were busy where ONNX Runtime had {threads_text(count)}, "
+            "measure with more --threads as well"
         )
 
 
