@@ -24,7 +24,7 @@ from edge.convert import mil_executor
 from edge.convert.coreml_run import EXTRA, TOOLS, read
 from edge.convert.coreml_saved import described
 from edge.convert.mil_package import PACKAGE, mil_package
-from edge.convert.openvino_choice import CANONICAL, FRAMEWORK, Way, better
+from edge.convert.openvino_choice import CANONICAL, FRAMEWORK, Way, better, difference
 from edge.step import Facts, step
 
 if TYPE_CHECKING:
@@ -66,20 +66,6 @@ def way(proof: Ran, facts: Mapping[str, Any]) -> Way:
     """The figures of a package that was run; ``facts`` are those of ``described``."""
     count = sum(facts["operations"].values())
     return Way(proof.sqnr_db, facts["bytes"], count, proof.why_not)
-
-
-def difference(expected: Outputs, actual: Outputs, limits: parity.Tolerance) -> tuple[float, str]:
-    """SQNR of the worst output in dB (inf: none differs), and the first one outside ``limits``."""
-    worst, first = math.inf, ""
-    for number, (wanted, found) in enumerate(zip(expected, actual, strict=True)):
-        if wanted.keys() - found.keys():
-            return -math.inf, f"sample {number}: there is no output {min(wanted.keys() - found)!r}"
-        for name, array in wanted.items():
-            measured = parity.measure(array, found[name], limits)
-            reasons = parity.verdict(measured, limits)
-            first = first or (f"sample {number}, {name!r}: {reasons[0]}" if reasons else "")
-            worst = min(worst, math.inf if measured.sqnr_db is None else measured.sqnr_db)
-    return worst, first
 
 
 @step(version=1, tools=("coremltools", "onnx", "numpy"), timeout=3600, extra=EXTRA)

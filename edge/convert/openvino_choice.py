@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edge import errors, parity
 from edge.convert import golden_sqnr
@@ -24,6 +25,11 @@ from edge.convert import openvino_library as ov
 from edge.convert.int8_static import plain
 from edge.convert.openvino_ir import EXTRA
 from edge.step import Facts, step
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Arrays = Mapping[str, np.ndarray[Any, Any]]
 
 ROUNDING_DB = 100.0
 CLEARLY_DB = 6.0
@@ -108,12 +114,22 @@ def openvino_choice(  # noqa: PLR0913 - a step's inputs and parameters
 
 
 def _held(ready: Any, golden: Path, limits: parity.Tolerance) -> tuple[float, str]:
+    """The model's :func:`difference` from the golden samples."""
+    pairs = golden_sqnr.pairs(golden)
+    actual = (ov.infer(ready, case, list(expected)) for case, expected in pairs)
+    return difference([expected for _, expected in pairs], actual, limits)
+
+
+def difference(
+    expected: Iterable[Arrays], actual: Iterable[Arrays], limits: parity.Tolerance
+) -> tuple[float, str]:
     """SQNR of the worst output in dB (inf: none differs), and the first one outside ``limits``."""
     worst, first = math.inf, ""
-    for number, (case, expected) in enumerate(golden_sqnr.pairs(golden)):
-        actual = ov.infer(ready, case, list(expected))
-        for name, array in expected.items():
-            measured = parity.measure(array, actual[name], limits)
+    for number, (wanted, found) in enumerate(zip(expected, actual, strict=True)):
+        if wanted.keys() - found.keys():
+            return -math.inf, f"sample {number}: there is no output {min(wanted.keys() - found)!r}"
+        for name, array in wanted.items():
+            measured = parity.measure(array, found[name], limits)
             reasons = parity.verdict(measured, limits)
             first = first or (f"sample {number}, {name!r}: {reasons[0]}" if reasons else "")
             worst = min(worst, math.inf if measured.sqnr_db is None else measured.sqnr_db)
